@@ -1,0 +1,37 @@
+# Every target works on a fresh machine: Python >= 3.11, make and a C compiler are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test test-slow bench check clean
+
+help:            ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "CANS needs Python 3.11 or newer; set PYTHON=python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)   ## simulate the paper's fleet; prints the table and where the picture is
+	$(BIN)/cans reproduce --quick --out out/demo
+
+check: $(READY)  ## ruff, mypy and the layer check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: check      ## everything but the tests marked slow; what CI runs
+	$(BIN)/pytest -n 2 --dist loadfile
+
+test-slow: $(READY)  ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+bench: $(READY)  ## benchmarks, ratios against peers; JSON in benchmarks/results/
+	$(BIN)/python -m benchmarks
+
+clean:           ## remove the environment and what was generated
+	rm -rf $(VENV) build dist out report .pytest_cache .mypy_cache .ruff_cache .hypothesis
