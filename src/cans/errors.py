@@ -1,9 +1,9 @@
 """Every error CANS raises on purpose; the type says who is to blame, the message what to do.
 
-    CansError
-    ├── InputError            what the user gave is wrong               exit code 2
-    │   └── ModelError        the model file cannot be used as it is    exit code 2
-    └── RunError              the run itself failed                     exit code 1
+CansError
+├── InputError            what the user gave is wrong               exit code 2
+│   └── ModelError        the model file cannot be used as it is    exit code 2
+└── RunError              the run itself failed                     exit code 1
 """
 
 from __future__ import annotations

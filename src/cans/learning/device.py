@@ -1,0 +1,361 @@
+"""`DeviceLearner`: one device's side of every policy. Three verbs: select, observe, adopt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log1p
+from typing import NamedTuple
+
+import numpy as np
+
+from cans.learning import arithmetic
+from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
+from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
+from cans.learning.state import Array, BoolArray, PartState, new_part_state
+from cans.learning.statistics import SufficientStatistics
+from cans.learning.table import PartitionTable
+
+KEY_FRAME_WEIGHT = 0.8  # ANS: L on key frames ...
+OTHER_FRAME_WEIGHT = 0.2  # ... and on all others
+
+
+class Latencies(NamedTuple):
+    """Measured milliseconds of one round. None: not measured, nothing is learned from it."""
+
+    front: float | None = None
+    link: float | None = None
+    server: float | None = None
+
+    def of(self, segments: Sequence[str]) -> float | None:
+        """The sum over these segments, if all of them were measured."""
+        total = 0.0
+        for segment in segments:
+            value: float | None = getattr(self, segment)
+            if value is None:
+                return None
+            total += value
+        return total
+
+
+class Context(NamedTuple):
+    """All that comes from outside when a device chooses: it has no clock and no dice."""
+
+    time: float = 0.0
+    uniform: float = 0.0  # a draw from [0, 1), for policy `random`
+    normals: Array | None = None  # d standard normals, for `lints`
+    key_frame: bool = False  # an important frame: ANS explores less
+    allowed: BoolArray | None = None  # choices that may be taken; None: all
+    known: Array | None = None  # today's expected latency of every choice, for `oracle`
+
+
+class Choice(NamedTuple):
+    """What was chosen and how the learner saw it."""
+
+    row: int  # of the partition table
+    point: int
+    codec: str
+    predicted_ms: float  # expected latency by the present estimate; nan if the policy has none
+    width_ms: float  # how much the choice was favoured for being uncertain
+    tied: bool = False  # another choice was as good; the lower index won
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """What a device must keep of one part to resume after a restart, and the laws must see."""
+
+    key: PoolKey
+    epoch: int
+    sequence: int  # of the next upload
+    synced: SufficientStatistics
+    local: SufficientStatistics
+    sent: SufficientStatistics | None  # on its way, under the number `sequence - 1`
+    retired: SufficientStatistics  # observed for an epoch that had already ended
+
+
+class DeviceLearner:
+    """Learns where one device should cut, alone or with others, by the policy it is given.
+
+    It holds no clock, socket, file or random source; whoever drives it supplies those.
+    """
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        policy: Policy,
+        identity: DeviceIdentity | None = None,
+        hyperparameters: Hyperparameters | None = None,
+        *,
+        radius: Mapping[str, float] | None = None,
+        known: Array | None = None,
+    ) -> None:
+        self.table = table
+        self.policy = policy
+        self.identity = identity or DeviceIdentity("device")
+        self.hyperparameters = hyperparameters or Hyperparameters()
+        if policy.knows and not policy.truth and known is None:
+            raise ValueError(f"policy {policy.name!r} needs the known latency of every choice")
+        self._known = known
+        self._parts: dict[str, _PartLearner] = {
+            part.name: _PartLearner(part, self, (radius or {}).get(part.name))
+            for part in policy.parts
+        }
+        self._states = tuple(part.state for part in self._parts.values())
+        self._frame = 0
+        self.tied = 0  # how many choices were ties
+
+    # --- join ---
+
+    def join(self, offline: Sequence[tuple[int, float]] = ()) -> tuple[Upload, ...]:
+        """Take in offline experience, (choice, front latency) each; returns sequence 0 of each
+        shared part, for the server. What is pooled comes back with the first download."""
+        return tuple(
+            upload for part in self._parts.values() if (upload := part.start(offline)) is not None
+        )
+
+    # --- the three verbs ---
+
+    def select(self, context: Context | None = None) -> Choice:
+        """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
+        context = context or Context()
+        self._frame += 1
+        match self.policy.choose:
+            case Choose.LOCAL:
+                return self._made(self.table.local, False)
+            case Choose.OFFLOAD:
+                return self._made(0, False)
+            case Choose.UNIFORM:
+                return self._made(int(context.uniform * self.table.choices), False)
+        scores = self._scores(context)
+        if context.allowed is not None:
+            scores = np.where(context.allowed, scores, np.inf)
+        if self.policy.forced_sampling and arithmetic.must_not_stay_local(self._frame):
+            scores = scores.copy()
+            scores[self.table.local] = np.inf
+        index, tied = arithmetic.lowest(scores)
+        self.tied += tied
+        return self._made(index, tied, float(scores[index]))
+
+    def observe(
+        self, choice: Choice | int, latencies: Latencies, time: float = 0.0
+    ) -> tuple[Upload, ...]:
+        """Alg. 1 lines 7-9: learn from one round; returns the uploads that it triggers."""
+        index = choice if isinstance(choice, int) else choice.row
+        uploads = []
+        for part in self._parts.values():
+            latency = latencies.of(part.part.explains)
+            if latency is None:
+                continue
+            arithmetic.observe(part.state, 0, index, latency)
+            if part.wants_upload():
+                uploads.append(part.upload(time))
+        return tuple(uploads)
+
+    def adopt(self, download: Download) -> None:
+        """Alg. 1 lines 11-12: estimate with what the server returned from now on."""
+        part = self._parts.get(download.key.part)
+        if part is None or part.key != download.key:
+            raise ValueError(f"not a pool of this device: {download.key}")
+        part.adopt(download)
+
+    # --- looking inside ---
+
+    def keys(self) -> tuple[PoolKey, ...]:
+        """The shared pools this device takes part in."""
+        return tuple(part.key for part in self._parts.values() if part.part.shared)
+
+    def pending(self) -> tuple[Upload, ...]:
+        """Uploads made and not yet acknowledged; to be sent again after a failure."""
+        return tuple(part.in_flight for part in self._parts.values() if part.in_flight is not None)
+
+    def predictions(self) -> tuple[Array, Array]:
+        """Expected latency and width of every choice, as the learner sees them now."""
+        mean = np.zeros(self.table.choices) if self._known is None else self._known.copy()
+        width = np.zeros(self.table.choices)
+        for state in self._states:
+            mean += state.mean[0]
+            width += state.mean[0] - arithmetic.optimistic(state, 0, 1.0)
+        return mean, width
+
+    def records(self) -> tuple[PartRecord, ...]:
+        """What to keep across a restart."""
+        return tuple(part.record() for part in self._parts.values())
+
+    def restore(self, records: Sequence[PartRecord]) -> None:
+        """Go on from kept records; those of another model, table or policy are passed over."""
+        for record in records:
+            part = self._parts.get(record.key.part)
+            if part is not None and part.key == record.key:
+                part.restore(record)
+
+    # --- inside ---
+
+    def _scores(self, context: Context) -> Array:
+        scores: Array
+        known = self._known if context.known is None else context.known
+        scores = np.zeros(self.table.choices) if known is None else known
+        if self.policy.choose is Choose.SAMPLED:
+            if context.normals is None:
+                raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
+            for state in self._states:
+                scores = scores + arithmetic.sampled(state, 0, context.normals)
+            return scores
+        weight = 1.0
+        if self.policy.key_frames:
+            weight = exploration_weight(context.key_frame)
+        for state in self._states:
+            scores = scores + arithmetic.optimistic(state, 0, weight)
+        return scores
+
+    def _made(self, index: int, tied: bool, score: float | None = None) -> Choice:
+        table = self.table
+        if score is None:
+            return Choice(index, table.point_of[index], table.codec_of[index], np.nan, 0.0, tied)
+        predicted = 0.0 if self._known is None else float(self._known[index])
+        for state in self._states:
+            predicted += float(state.mean[0, index])
+        if not self._states and self._known is None:  # the oracle: the score is the truth
+            predicted = score
+        width = predicted - score
+        return Choice(index, table.point_of[index], table.codec_of[index], predicted, width, tied)
+
+
+def exploration_weight(key_frame: bool) -> float:
+    """ANS: sqrt(1 - L), less exploration on key frames."""
+    return float(np.sqrt(1.0 - (KEY_FRAME_WEIGHT if key_frame else OTHER_FRAME_WEIGHT)))
+
+
+def part_state(
+    part: Part,
+    table: PartitionTable,
+    policy: Policy,
+    hyperparameters: Hyperparameters,
+    devices: int,
+    radius: Array | float | None = None,
+) -> PartState:
+    """An empty state of one part, for one device or a simulated fleet."""
+    if radius is None:
+        if isinstance(hyperparameters.beta_ms, str):
+            raise ValueError("radius 'theory' must be computed by who knows the fleet")
+        sampled = policy.choose is Choose.SAMPLED
+        radius = hyperparameters.sampling_ms if sampled else hyperparameters.beta_ms
+    return new_part_state(
+        table.columns(part.explains),
+        devices,
+        ridge=hyperparameters.ridge,
+        threshold=log1p(hyperparameters.alpha),
+        radius=radius,
+        shared=part.shared,
+        uses_local=part.uses_local or not part.shared,
+    )
+
+
+def offline_row(part: Part, table: PartitionTable, choice: int) -> Array:
+    """The features of a partial local run: front columns as at the choice, all others zero."""
+    return np.hstack(
+        [getattr(table, segment)[choice] * (segment == "front") for segment in part.explains]
+    )
+
+
+class _PartLearner:
+    """One part of one device: its state, its pool's name and its uploads."""
+
+    def __init__(self, part: Part, learner: DeviceLearner, radius: float | None) -> None:
+        self.part = part
+        self.table = learner.table
+        self.identity = learner.identity
+        self.key = pool_key(part, learner.table, learner.policy, learner.identity)
+        self.state = part_state(
+            part, learner.table, learner.policy, learner.hyperparameters, 1, radius
+        )
+        self.epoch = 0
+        self.sequence = 0
+        self.round = 0  # of the pool that was adopted last
+        self.in_flight: Upload | None = None
+        self.retired = SufficientStatistics.zero(self.state.rows.shape[1])
+        arithmetic.estimate(self.state, 0)
+
+    def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
+        # Alg. 1 line 2. Offline data enter a pool once and never the local buffer.
+        holder = self.state.local if self.part.shared else self.state.synced
+        if self.part.warm:
+            for choice, latency in offline:
+                x = offline_row(self.part, self.table, choice)
+                arithmetic.accumulate(holder, 0, x, np.outer(x, x), latency)
+        if not self.part.shared:
+            arithmetic.estimate(self.state, 0)
+            return None
+        return self.upload(0.0)
+
+    def wants_upload(self) -> bool:
+        return self.in_flight is None and arithmetic.wants_upload(self.state, 0)
+
+    def upload(self, time: float) -> Upload:
+        arithmetic.snapshot(self.state, 0)
+        statistics = SufficientStatistics.read(self.state.sent)
+        who = self.identity
+        self.in_flight = Upload(
+            who.device, who.incarnation, self.key, self.epoch, self.sequence, statistics, time
+        )
+        self.sequence += 1
+        return self.in_flight
+
+    def adopt(self, download: Download) -> None:
+        if download.epoch < self.epoch:
+            return  # an old pool that was overtaken by a reset
+        if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
+            arithmetic.subtract(self.state.local, 0, self.state.sent, 0)
+            self.in_flight = None
+        if download.epoch > self.epoch:
+            self._retire()
+            self.epoch = download.epoch
+        elif download.round < self.round:
+            return  # overtaken by a fresher download; its acknowledgement still counted
+        self.round = download.round
+        download.statistics.write(self.state.synced)
+        arithmetic.adopt(self.state, 0, self.state.synced, 0)
+
+    def _retire(self) -> None:
+        # What is in the buffer was observed for an epoch that the server has ended. What is on
+        # its way stays there: the server retires it when it arrives.
+        buffered = SufficientStatistics.read(self.state.local)
+        kept = SufficientStatistics.zero(buffered.dimension)
+        if self.in_flight is not None:
+            kept = self.in_flight.statistics
+        self.retired += buffered - kept
+        kept.write(self.state.local)
+
+    def record(self) -> PartRecord:
+        read = SufficientStatistics.read
+        sent = None if self.in_flight is None else self.in_flight.statistics
+        state = self.state
+        return PartRecord(
+            self.key, self.epoch, self.sequence, read(state.synced), read(state.local), sent,
+            self.retired,
+        )  # fmt: skip
+
+    def restore(self, record: PartRecord) -> None:
+        self.epoch, self.sequence, self.retired = record.epoch, record.sequence, record.retired
+        record.synced.write(self.state.synced)
+        record.local.write(self.state.local)
+        self.in_flight = None
+        if record.sent is not None:
+            record.sent.write(self.state.sent)
+            who = self.identity
+            self.in_flight = Upload(
+                who.device, who.incarnation, self.key, self.epoch, self.sequence - 1, record.sent
+            )
+        arithmetic.adopt(self.state, 0, self.state.synced, 0)
+
+
+def pool_key(
+    part: Part, table: PartitionTable, policy: Policy, identity: DeviceIdentity
+) -> PoolKey:
+    """The pool that this device's observations of a part belong to."""
+    scope = {
+        Pool.DEVICE: f"device:{identity.device}",
+        Pool.GROUP: f"group:{identity.type}",
+        Pool.NETWORK: f"network:{identity.network}",
+        Pool.EVERYONE: "everyone",
+    }[part.pool]
+    return PoolKey(table.digest or table.model, table.version, policy.name, part.name, scope)

@@ -1,0 +1,68 @@
+"""What devices and the edge server say to each other about learning: frozen and valid values.
+
+An upload is named by (device, incarnation, pool key, epoch, sequence), so that a repeated one can
+be told from a new one: sums are not idempotent, merging them must be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cans.learning.statistics import SufficientStatistics
+
+
+class PoolKey(NamedTuple):
+    """Which observations belong together. Two keys never mix."""
+
+    model: str  # digest of the model
+    table: str  # version of the partition table: features of another table are other features
+    policy: str
+    part: str
+    scope: str  # "everyone", "group:rpi5", "network:lab" or "device:7f3a"
+
+
+class DeviceIdentity(NamedTuple):
+    """Who a device is. `incarnation` is new whenever its kept state is, so that a wiped device
+    that counts from zero again is not mistaken for a repeat of its former self."""
+
+    device: str
+    incarnation: str = "0"
+    type: str = "device"
+    network: str = "default"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Statistics on their way to a pool. Sequence 0 is a joining device's offline experience."""
+
+    device: str
+    incarnation: str
+    key: PoolKey
+    epoch: int
+    sequence: int
+    statistics: SufficientStatistics
+    time: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epoch < 0 or self.sequence < 0:
+            raise ValueError(
+                f"epoch {self.epoch} and sequence {self.sequence} must not be negative"
+            )
+
+
+@dataclass(frozen=True)
+class Download:
+    """A pool as the server holds it now, and which upload of the receiver it already contains."""
+
+    key: PoolKey
+    epoch: int
+    statistics: SufficientStatistics
+    round: int = 0
+    acknowledged: int | None = None
+    time: float = 0.0
+
+
+def statistics_bytes(dimension: int) -> int:
+    """Bytes of one set of statistics on the wire: half of symmetric Sigma, b and three totals."""
+    return 8 * (dimension * (dimension + 1) // 2 + dimension + 3)

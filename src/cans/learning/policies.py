@@ -1,0 +1,157 @@
+"""Every learning method as data: which features explain which latency, and who shares it.
+
+To add a method, add an entry to `POLICIES`; only a new way to *choose* or to *share* needs code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from cans.errors import InputError, unknown_name
+
+
+class Pool(StrEnum):
+    """Whose observations are added together."""
+
+    DEVICE = "device"
+    GROUP = "group"  # devices of one type
+    NETWORK = "network"
+    EVERYONE = "everyone"
+
+
+class Choose(StrEnum):
+    """How a choice is made from what is known."""
+
+    OPTIMISTIC = "optimistic"  # lowest mean minus width: LinUCB, Eq. 3
+    SAMPLED = "sampled"  # lowest mean under a sampled theta: LinTS
+    UNIFORM = "uniform"
+    LOCAL = "local"  # always the last choice
+    OFFLOAD = "offload"  # always the first choice
+
+
+@dataclass(frozen=True)
+class Part:
+    """One linear model: the columns of some segments predict the sum of their latencies."""
+
+    name: str
+    explains: tuple[str, ...]  # of "front", "link", "server"
+    pool: Pool
+    warm: bool = False  # starts from the offline experience
+    uses_local: bool = False  # estimates with its own observations before any download
+
+    @property
+    def shared(self) -> bool:
+        return self.pool is not Pool.DEVICE
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A learning method."""
+
+    name: str
+    title: str
+    parts: tuple[Part, ...] = ()
+    choose: Choose = Choose.OPTIMISTIC
+    knows: tuple[str, ...] = ()  # segments whose expected latency is given, not learned
+    truth: bool = False  # what it knows is today's truth, not yesterday's profile (oracle)
+    fleet_sync: bool = False  # a trigger synchronises everyone at once (DisLinUCB)
+    forced_sampling: bool = False  # ANS: sometimes the local choice is forbidden
+    key_frames: bool = False  # ANS: explore less on important frames
+
+    @property
+    def learns(self) -> bool:
+        return bool(self.parts)
+
+    @property
+    def simulation_only(self) -> bool:
+        """Needs what no deployment has: the truth, or the whole fleet stopping at once."""
+        return self.truth or self.fleet_sync
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The numbers of a method; the defaults are those of the paper's simulation."""
+
+    ridge: float = 0.01  # lambda, for every part
+    alpha: float = 1.0  # upload when the determinant grew by more than 1 + alpha
+    beta_ms: float | str = 50.0  # confidence radius in milliseconds, or "theory"
+    offline_runs: int = 5  # partial local runs before the first round, for warm starts
+    sampling_ms: float = 5.0  # LinTS: v, about the noise level
+    fleet_threshold: float = 5.0  # DisLinUCB: D
+    delta: float = 0.05  # failure probability of radius "theory"
+
+    def __post_init__(self) -> None:
+        _require(self.ridge > 0, "ridge must be positive: features are rank deficient")
+        _require(self.alpha > 0, "alpha must be positive")
+        _require(self.sampling_ms >= 0, "sampling_ms must not be negative")
+        _require(self.fleet_threshold > 0, "fleet_threshold must be positive")
+        _require(0 < self.delta < 1, "delta must lie between 0 and 1")
+        _require(self.offline_runs >= 0, "offline_runs must not be negative")
+        if isinstance(self.beta_ms, str):
+            _require(self.beta_ms == "theory", "beta_ms must be a number or 'theory'")
+        else:
+            _require(self.beta_ms >= 0, "beta_ms must not be negative")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:  # a NaN fails every comparison and ends here too
+        raise InputError(message)
+
+
+_ALL = ("front", "link", "server")
+_JOINT = Part("joint", _ALL, Pool.DEVICE)
+_FRONT = Part("front", ("front",), Pool.GROUP)
+_BACK = Part("back", ("link", "server"), Pool.EVERYONE)
+
+
+def _own(part: Part) -> Part:
+    return replace(part, pool=Pool.DEVICE)
+
+
+def _warm(part: Part) -> Part:
+    return replace(part, warm=True)
+
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        # the paper's algorithm and its ablation (sections IV-B and V-C)
+        Policy("fedlinucb-dw", "FedLinUCB-DW", (_warm(_FRONT), _BACK)),
+        Policy("fedlinucb-decouple", "FedLinUCB-Decouple", (_FRONT, _BACK)),
+        Policy("linucb-warmstart", "LinUCB-Warmstart", (_own(_warm(_FRONT)), _own(_BACK))),
+        # the paper's baselines
+        Policy("warmstart-linucb", "Warm-Start LinUCB", (_warm(_JOINT),)),
+        Policy("linucb", "LinUCB", (_JOINT,)),
+        Policy("fedlinucb", "FedLinUCB", (replace(_JOINT, pool=Pool.EVERYONE),)),
+        Policy("random", "Random", choose=Choose.UNIFORM),
+        Policy("local", "Local", choose=Choose.LOCAL),
+        # further baselines of the field
+        Policy("offload", "Offload", choose=Choose.OFFLOAD),
+        Policy(
+            "ans",
+            "ANS",
+            (_own(_BACK),),
+            knows=("front",),
+            forced_sampling=True,
+            key_frames=True,
+        ),
+        Policy(
+            "dislinucb",
+            "DisLinUCB",
+            (replace(_JOINT, pool=Pool.EVERYONE, uses_local=True),),
+            fleet_sync=True,
+        ),
+        Policy("lints", "LinTS", (_JOINT,), choose=Choose.SAMPLED),
+        Policy("neurosurgeon", "Neurosurgeon", knows=_ALL),
+        Policy("oracle", "Oracle", knows=_ALL, truth=True),
+    )
+}
+
+
+def policy_named(name: str) -> Policy:
+    """The policy of this name; an unknown name is an error that lists the known ones."""
+    try:
+        return POLICIES[name]
+    except KeyError:
+        raise unknown_name("policy", name, POLICIES) from None
