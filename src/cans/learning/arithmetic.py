@@ -190,6 +190,15 @@ def wants_upload(part: PartState, device: int) -> bool:
     return bool(part.gain[device] > threshold)
 
 
+def wants_fleet_sync(part: PartState, device: int, threshold: float) -> bool:
+    """DisLinUCB: log det growth times observations since the last synchronisation reaches D."""
+    observed = part.local.totals[device, 2]
+    if part.gain[device] * observed < threshold:
+        return False
+    part.gain[device] = growth(part, device)
+    return bool(part.gain[device] * observed >= threshold)
+
+
 # --- adopt ---------------------------------------------------------------------------------------
 
 

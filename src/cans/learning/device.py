@@ -158,6 +158,11 @@ class DeviceLearner:
             raise ValueError(f"not a pool of this device: {download.key}")
         part.adopt(download)
 
+    def flush(self, time: float = 0.0) -> tuple[Upload, ...]:
+        """Upload every shared part now, trigger or not; what is already on its way goes again."""
+        shared = [part for part in self._parts.values() if part.part.shared]
+        return tuple(part.in_flight or part.upload(time) for part in shared)
+
     # --- looking inside ---
 
     def keys(self) -> tuple[PoolKey, ...]:
@@ -268,6 +273,8 @@ class _PartLearner:
         self.state = part_state(
             part, learner.table, learner.policy, learner.hyperparameters, 1, radius
         )
+        fleet_sync = learner.policy.fleet_sync
+        self.fleet_threshold = learner.hyperparameters.fleet_threshold if fleet_sync else 0.0
         self.epoch = 0
         self.sequence = 0
         self.round = 0  # of the pool that was adopted last
@@ -288,7 +295,11 @@ class _PartLearner:
         return self.upload(0.0)
 
     def wants_upload(self) -> bool:
-        return self.in_flight is None and arithmetic.wants_upload(self.state, 0)
+        if self.in_flight is not None:
+            return False
+        if self.fleet_threshold:
+            return arithmetic.wants_fleet_sync(self.state, 0, self.fleet_threshold)
+        return arithmetic.wants_upload(self.state, 0)
 
     def upload(self, time: float) -> Upload:
         arithmetic.snapshot(self.state, 0)

@@ -1,0 +1,68 @@
+"""Compiles the learner's functions and the round loop with numba, without touching either.
+
+Each function is rebuilt over a namespace in which the functions it calls are already compiled, in
+the order they are written. The cache folder carries a digest of the sources, because numba looks
+only at the outermost function's file when it decides whether a cached machine code is still good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from cans.learning import arithmetic, state
+from cans.simulation import engine
+
+
+def numba_installed() -> bool:
+    """Whether the compiled engine is available (extra `sim`)."""
+    from importlib.util import find_spec
+
+    return find_spec("numba") is not None
+
+
+@cache
+def compiled_functions() -> dict[str, Callable[..., Any]]:
+    """Every function of `arithmetic` and `engine`, compiled."""
+    import numba
+    from numba.core import config
+
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(_cache_folder())
+    try:
+        jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+        functions = _compile(arithmetic, {}, jit)
+        return functions | _compile(engine, functions, jit)
+    finally:
+        config.CACHE_DIR = before
+
+
+def _compile(
+    module: ModuleType, known: dict[str, Any], jit: Callable[..., Any]
+) -> dict[str, Callable[..., Any]]:
+    namespace = {**vars(module), **known}
+    compiled = {}
+    for name, function in vars(module).items():
+        if inspect.isfunction(function) and function.__module__ == module.__name__:
+            rebuilt = FunctionType(function.__code__, namespace, name, function.__defaults__)
+            rebuilt.__module__ = module.__name__
+            rebuilt.__qualname__ = name
+            namespace[name] = compiled[name] = jit(rebuilt)
+    return compiled
+
+
+def _cache_folder() -> Path:
+    sources = "".join(inspect.getsource(module) for module in (state, arithmetic, engine))
+    digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
+    folder = Path.home() / ".cache" / "cans" / f"compiled-{digest}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # no home to write to
+        folder = Path(tempfile.gettempdir()) / f"cans-compiled-{digest}"
+    return folder

@@ -1,0 +1,207 @@
+"""A whole run over arrays, in the subset of NumPy that numba compiles.
+
+`play` is the simulator's round loop for a fleet held in arrays. It contains no learning: every
+formula is a call into `cans.learning.arithmetic`, the same functions that `DeviceLearner` and
+`EdgeAggregator` call. `compiled.py` jits both; without numba `play` runs as plain Python.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cans.learning.arithmetic import (
+    accumulate,
+    add,
+    adopt,
+    estimate,
+    exchange,
+    lowest,
+    must_not_stay_local,
+    observe,
+    optimistic,
+    sampled,
+    snapshot,
+    subtract,
+    wants_fleet_sync,
+    wants_upload,
+)
+from cans.learning.state import Array, BoolArray, IntArray, PartState, Statistics
+from cans.simulation.episode import Episode
+
+CHOOSE_OPTIMISTIC, CHOOSE_SAMPLED, CHOOSE_UNIFORM, CHOOSE_LOCAL, CHOOSE_OFFLOAD = range(5)
+
+
+class Truth(NamedTuple):
+    """A world's expected milliseconds, as arrays."""
+
+    type_of: IntArray
+    network_of: IntArray
+    front_ms: Array
+    link_ms: Array
+    link_fixed_ms: Array
+    server_ms: Array
+    has_front: BoolArray  # (choices,) False at the raw input: nothing runs on the device
+
+
+class Rules(NamedTuple):
+    """A policy's switches, as numbers."""
+
+    parts: int  # how many of the part states are in use
+    choose: int
+    knows: Array  # (3,) 1.0 for each segment that is known beforehand
+    truth: bool  # what is known is this round's truth
+    forced_sampling: bool
+    key_frame_weight: Array  # (2,) exploration on other frames and on key frames
+    fleet_threshold: float  # > 0: a trigger synchronises everyone
+    immediate: bool  # uploads go out at once; otherwise with the next offloaded round
+
+
+class Record(NamedTuple):
+    """What is written down of every round."""
+
+    picks: IntArray
+    regret_ms: Array
+    latency_ms: Array
+    error_ms: Array
+    uploads: IntArray  # (rounds,) how many parts were exchanged
+    part_uploads: IntArray  # (parts,)
+    ties: IntArray  # (1,)
+
+
+def enrol(
+    part: PartState,
+    pools: Statistics,
+    pool_of: IntArray,
+    offline_rows: Array,
+    offline_choice: IntArray,
+    offline_ms: Array,
+) -> None:
+    """Alg. 1 line 2: every device joins with its offline runs, then all adopt their pools."""
+    devices, runs = offline_choice.shape
+    for device in range(devices):
+        holder = part.local if part.shared else part.synced
+        for run in range(runs):
+            x = offline_rows[offline_choice[device, run]]
+            accumulate(holder, device, x, x.reshape(-1, 1) * x, offline_ms[device, run])
+        if part.shared:
+            snapshot(part, device)
+            add(pools, pool_of[device], part.sent, device)
+            subtract(part.local, device, part.sent, device)
+    for device in range(devices):
+        if part.shared:
+            adopt(part, device, pools, pool_of[device])
+        else:
+            estimate(part, device)
+
+
+def play(
+    parts: tuple[PartState, ...],
+    pools: tuple[Statistics, ...],
+    pool_of: tuple[IntArray, ...],
+    explains: Array,
+    rules: Rules,
+    truth: Truth,
+    episode: Episode,
+    record: Record,
+) -> None:
+    """Play an episode: select, measure, observe, exchange, record; round after round."""
+    choices = truth.front_ms.shape[1]
+    local = choices - 1
+    devices = truth.type_of.shape[0]
+    frames = np.zeros(devices, dtype=np.int64)
+    waiting = np.zeros((max(rules.parts, 1), devices), dtype=np.bool_)
+    latency = np.zeros(3)
+    for t in range(episode.active.shape[0]):
+        device = episode.active[t]
+        frames[device] += 1
+        front = truth.front_ms[truth.type_of[device]]
+        link = truth.link_ms[truth.network_of[device]]
+        scale = episode.scale[t]
+        expected = (
+            front * scale[0]
+            + truth.link_fixed_ms
+            + link * scale[1]
+            + truth.server_ms * scale[2]
+        )
+
+        # --- select (Alg. 1 line 4)
+        if rules.choose == CHOOSE_LOCAL:
+            pick = local
+        elif rules.choose == CHOOSE_OFFLOAD:
+            pick = 0
+        elif rules.choose == CHOOSE_UNIFORM:
+            pick = int(episode.uniform[t] * choices)
+        else:
+            known = expected
+            if not rules.truth:
+                known = (
+                    rules.knows[0] * front
+                    + rules.knows[1] * (truth.link_fixed_ms + link)
+                    + rules.knows[2] * truth.server_ms
+                )
+            scores = known
+            weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
+            for i in range(rules.parts):
+                if rules.choose == CHOOSE_SAMPLED:
+                    scores = scores + sampled(parts[i], device, episode.normals[t])
+                else:
+                    scores = scores + optimistic(parts[i], device, weight)
+            if rules.forced_sampling and must_not_stay_local(frames[device]):
+                scores[local] = np.inf
+            pick, tied = lowest(scores)
+            record.ties[0] += tied
+            predicted = known[pick]
+            for i in range(rules.parts):
+                predicted += parts[i].mean[device, pick]
+            record.error_ms[t] = abs(predicted - expected[pick])
+        record.picks[t] = pick
+        record.regret_ms[t] = expected[pick] - expected.min()
+
+        # --- a waiting upload travels with this round's request
+        if not rules.immediate and pick != local:
+            for i in range(rules.parts):
+                if waiting[i, device]:
+                    waiting[i, device] = False
+                    exchange(parts[i], device, pools[i], pool_of[i])
+                    record.uploads[t] += 1
+                    record.part_uploads[i] += 1
+
+        # --- measure (line 5)
+        latency[0] = front[pick] * scale[0]
+        latency[1] = truth.link_fixed_ms[pick] + link[pick] * scale[1]
+        latency[2] = truth.server_ms[pick] * scale[2]
+        for segment in range(3):
+            takes_place = truth.has_front[pick] if segment == 0 else pick != local
+            if takes_place:
+                measured = latency[segment] * episode.factor[t, segment]
+                measured += episode.shift[t, segment]
+                latency[segment] = max(measured, 0.0) if episode.clip else measured
+            else:
+                latency[segment] = 0.0
+        record.latency_ms[t] = latency[0] + latency[1] + latency[2]
+
+        # --- observe (lines 7-9) and exchange (lines 10-12, Alg. 2)
+        for i in range(rules.parts):
+            explained = 0.0
+            for segment in range(3):
+                explained += explains[i, segment] * latency[segment]
+            observe(parts[i], device, pick, explained)
+            if rules.fleet_threshold > 0.0:
+                if wants_fleet_sync(parts[i], device, rules.fleet_threshold):
+                    for other in range(devices):
+                        snapshot(parts[i], other)
+                        exchange(parts[i], other, pools[i], pool_of[i])
+                    for other in range(devices):
+                        adopt(parts[i], other, pools[i], pool_of[i][other])
+                    record.uploads[t] += devices
+                    record.part_uploads[i] += devices
+            elif not waiting[i, device] and wants_upload(parts[i], device):
+                snapshot(parts[i], device)
+                if rules.immediate:
+                    exchange(parts[i], device, pools[i], pool_of[i])
+                    record.uploads[t] += 1
+                    record.part_uploads[i] += 1
+                else:
+                    waiting[i, device] = True

@@ -1,0 +1,183 @@
+"""Lays out a world, a policy and an episode as the arrays that `engine.play` reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cans.learning.confidence import Evidence, radius
+from cans.learning.device import exploration_weight, offline_row, part_state
+from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
+from cans.learning.state import Array, IntArray, PartState, Statistics, empty_statistics
+from cans.simulation.engine import Record, Rules, Truth
+from cans.simulation.episode import Episode
+from cans.simulation.worlds import World
+
+SEGMENTS = ("front", "link", "server")
+
+
+class Fleet(NamedTuple):
+    """Everything `play` needs but the episode."""
+
+    parts: tuple[PartState, ...]
+    pools: tuple[Statistics, ...]
+    pool_of: tuple[IntArray, ...]
+    explains: Array
+    rules: Rules
+    truth: Truth
+    offline_rows: tuple[Array, ...]  # features of partial local runs, zero where a part starts cold
+
+
+def lay_out(
+    world: World,
+    policy: Policy,
+    hyperparameters: Hyperparameters,
+    radii: dict[str, Array] | None,
+    immediate: bool,
+) -> Fleet:
+    """A fleet that has not joined yet."""
+    table, devices = world.table, world.devices
+    used = policy.parts or (Part("unused", ("front",), Pool.DEVICE),)  # numba needs a first one
+    members = [members_of(part, world) for part in used]
+    states = tuple(
+        part_state(
+            part, table, policy, hyperparameters, devices, None if radii is None else radii[part.name]
+        )
+        for part in used
+    )  # fmt: skip
+    choices = range(table.choices)
+    return Fleet(
+        parts=states,
+        pools=tuple(
+            empty_statistics(int(pool_of.max()) + 1 if part.shared else 1, state.rows.shape[1])
+            for part, pool_of, state in zip(used, members, states, strict=True)
+        ),
+        pool_of=tuple(members),
+        explains=np.array([[float(s in part.explains) for s in SEGMENTS] for part in used]),
+        rules=Rules(
+            parts=len(policy.parts),
+            choose=list(Choose).index(policy.choose),
+            knows=np.array([float(segment in policy.knows) for segment in SEGMENTS]),
+            truth=policy.truth,
+            forced_sampling=policy.forced_sampling,
+            key_frame_weight=np.array(
+                [exploration_weight(key) for key in (False, True)] if policy.key_frames else [1.0, 1.0]
+            ),
+            fleet_threshold=hyperparameters.fleet_threshold if policy.fleet_sync else 0.0,
+            immediate=immediate,
+        ),
+        truth=Truth(
+            type_of=world.type_of,
+            network_of=world.network_of,
+            front_ms=world.front_ms,
+            link_ms=world.link_ms,
+            link_fixed_ms=world.link_fixed_ms,
+            server_ms=world.server_ms,
+            has_front=np.asarray(table.front.any(axis=1)),
+        ),
+        offline_rows=tuple(
+            np.array([offline_row(part, table, choice) for choice in choices]) for part in used
+        ),
+    )  # fmt: skip
+
+
+def members_of(part: Part, world: World) -> IntArray:
+    """The number of the pool that each device belongs to."""
+    match part.pool:
+        case Pool.GROUP:
+            return world.type_of
+        case Pool.NETWORK:
+            return world.network_of
+        case Pool.EVERYONE:
+            return np.zeros(world.devices, dtype=np.int64)
+        case _:
+            return np.arange(world.devices, dtype=np.int64)
+
+
+def new_record(rounds: int, parts: int) -> Record:
+    """Room to write down an episode; the error stays nan where a policy predicts nothing."""
+    return Record(
+        picks=np.zeros(rounds, dtype=np.int64),
+        regret_ms=np.zeros(rounds),
+        latency_ms=np.zeros(rounds),
+        error_ms=np.full(rounds, np.nan),
+        uploads=np.zeros(rounds, dtype=np.int64),
+        part_uploads=np.zeros(max(parts, 1), dtype=np.int64),
+        ties=np.zeros(1, dtype=np.int64),
+    )
+
+
+def evidence(
+    part: Part,
+    world: World,
+    policy: Policy,
+    episode: Episode,
+    hyperparameters: Hyperparameters,
+) -> list[Evidence]:
+    """The supplement's symbols for each pool of a part, in this world and episode.
+
+    delta is split over the 2 (K + 1) events of all pools (PAPER-NOTES 5.6).
+    """
+    pool_of = members_of(part, world)
+    pools = int(pool_of.max()) + 1
+    rows = world.table.columns(part.explains)
+    events = 2 * sum(int(members_of(each, world).max()) + 1 for each in policy.parts)
+    offline = episode.offline_choice.shape[1] if part.warm else 0
+    result = []
+    for pool in range(pools):
+        members = np.flatnonzero(pool_of == pool)
+        offline_sigma = np.zeros((rows.shape[1], rows.shape[1]))
+        if offline:
+            x = np.array([offline_row(part, world.table, c) for c in range(world.table.choices)])
+            picked = x[episode.offline_choice[members].ravel()]
+            offline_sigma = picked.T @ picked
+        result.append(
+            Evidence(
+                dimension=rows.shape[1],
+                devices=len(members),
+                rounds=episode.rounds,
+                participations=int(np.isin(episode.active, members).sum()),
+                noise=_noise_ms(part, world),
+                norm=float(np.linalg.norm(rows, axis=1).max()),
+                parameter=_parameter_norm(part, world, int(members[0]), rows),
+                ridge=hyperparameters.ridge,
+                alpha=hyperparameters.alpha,
+                delta=hyperparameters.delta / events,
+                offline=offline,
+                offline_strength=float(np.linalg.eigvalsh(offline_sigma)[0].clip(0.0)),
+            )
+        )
+    return result
+
+
+def theory_radii(
+    world: World, policy: Policy, episode: Episode, hyperparameters: Hyperparameters
+) -> dict[str, Array]:
+    """beta of the confidence lemma for every device and part."""
+    radii = {}
+    for part in policy.parts:
+        by_pool = np.array(
+            [radius(e) for e in evidence(part, world, policy, episode, hyperparameters)]
+        )
+        radii[part.name] = by_pool[members_of(part, world)]
+    return radii
+
+
+def _noise_ms(part: Part, world: World) -> float:
+    """R: the standard deviation of a part's noise; for lognormal noise at the largest latency."""
+    if world.noise != "lognormal":
+        halves = ("front" in part.explains) + bool({"link", "server"} & set(part.explains))
+        return float(world.noise_level * np.sqrt(halves))
+    return float(world.noise_level * max(_latency(part, world, d).max() for d in (0, -1)))
+
+
+def _latency(part: Part, world: World, device: int) -> Array:
+    by_segment = dict(zip(SEGMENTS, world.segments_ms(device), strict=True))
+    return np.sum([by_segment[segment] for segment in part.explains], axis=0)
+
+
+def _parameter_norm(part: Part, world: World, device: int, rows: Array) -> float:
+    """S: the norm of the true theta, by least squares on the expected latencies."""
+    theta = np.linalg.lstsq(rows, _latency(part, world, device), rcond=None)[0]
+    return float(np.linalg.norm(theta))
