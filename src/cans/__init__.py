@@ -13,6 +13,7 @@ _PUBLIC = {
     "InputError": "cans.errors",
     "ModelError": "cans.errors",
     "RunError": "cans.errors",
+    "simulate": "cans.simulation.run",
 }
 
 __all__ = sorted([*_PUBLIC, "__version__"])

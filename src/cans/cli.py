@@ -9,6 +9,7 @@ import typer
 
 from cans import __version__
 from cans.errors import CansError
+from cans.simulation import commands as simulation
 
 app = typer.Typer(
     name="cans",
@@ -34,6 +35,9 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+simulation.register(app)
 
 
 def main() -> None:

@@ -165,7 +165,7 @@ class DeviceLearner:
 
     # --- looking inside ---
 
-    def keys(self) -> tuple[PoolKey, ...]:
+    def pools(self) -> tuple[PoolKey, ...]:
         """The shared pools this device takes part in."""
         return tuple(part.key for part in self._parts.values() if part.part.shared)
 

@@ -104,10 +104,9 @@ class EdgeAggregator:
         self.pools[upload.key], self.received[sender] = pool, received
         return download_of(upload.key, pool, time, upload.sequence)
 
-    def download(self, key: PoolKey, time: float = 0.0) -> Download | None:
-        """The pool as it is now, if anything was ever merged into it."""
-        pool = self.pools.get(key)
-        return None if pool is None else download_of(key, pool, time)
+    def download(self, key: PoolKey, time: float = 0.0) -> Download:
+        """The pool as it is now; a device has joined it before."""
+        return download_of(key, self.pools[key], time)
 
     def reset(self, key: PoolKey) -> None:
         """Start a pool anew."""

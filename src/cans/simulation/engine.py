@@ -61,6 +61,7 @@ class Rules(NamedTuple):
 class Record(NamedTuple):
     """What is written down of every round."""
 
+    active: IntArray
     picks: IntArray
     regret_ms: Array
     latency_ms: Array
@@ -115,15 +116,13 @@ def play(
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
         device = episode.active[t]
+        record.active[t] = device
         frames[device] += 1
         front = truth.front_ms[truth.type_of[device]]
         link = truth.link_ms[truth.network_of[device]]
         scale = episode.scale[t]
         expected = (
-            front * scale[0]
-            + truth.link_fixed_ms
-            + link * scale[1]
-            + truth.server_ms * scale[2]
+            front * scale[0] + truth.link_fixed_ms + link * scale[1] + truth.server_ms * scale[2]
         )
 
         # --- select (Alg. 1 line 4)

@@ -78,9 +78,7 @@ def _speeds(world: World, devices: int, rng: np.random.Generator) -> Array:
     return np.ones(devices)
 
 
-def _noise(
-    world: World, shape: tuple[int, ...], rng: np.random.Generator
-) -> tuple[Array, Array]:
+def _noise(world: World, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Array, Array]:
     """(factor, shift). The paper disturbs the back-end as one; its variance is halved between
     link and server, so that their sum is disturbed exactly as in the paper."""
     draws = rng.standard_normal(shape)

@@ -41,11 +41,10 @@ def lay_out(
     used = policy.parts or (Part("unused", ("front",), Pool.DEVICE),)  # numba needs a first one
     members = [members_of(part, world) for part in used]
     states = tuple(
-        part_state(
-            part, table, policy, hyperparameters, devices, None if radii is None else radii[part.name]
-        )
+        part_state(part, table, policy, hyperparameters, devices, (radii or {}).get(part.name))
         for part in used
-    )  # fmt: skip
+    )
+    frame_weights = [exploration_weight(key) for key in (False, True)]
     choices = range(table.choices)
     return Fleet(
         parts=states,
@@ -61,9 +60,7 @@ def lay_out(
             knows=np.array([float(segment in policy.knows) for segment in SEGMENTS]),
             truth=policy.truth,
             forced_sampling=policy.forced_sampling,
-            key_frame_weight=np.array(
-                [exploration_weight(key) for key in (False, True)] if policy.key_frames else [1.0, 1.0]
-            ),
+            key_frame_weight=np.array(frame_weights if policy.key_frames else [1.0, 1.0]),
             fleet_threshold=hyperparameters.fleet_threshold if policy.fleet_sync else 0.0,
             immediate=immediate,
         ),
@@ -79,7 +76,7 @@ def lay_out(
         offline_rows=tuple(
             np.array([offline_row(part, table, choice) for choice in choices]) for part in used
         ),
-    )  # fmt: skip
+    )
 
 
 def members_of(part: Part, world: World) -> IntArray:
@@ -98,6 +95,7 @@ def members_of(part: Part, world: World) -> IntArray:
 def new_record(rounds: int, parts: int) -> Record:
     """Room to write down an episode; the error stays nan where a policy predicts nothing."""
     return Record(
+        active=np.zeros(rounds, dtype=np.int64),
         picks=np.zeros(rounds, dtype=np.int64),
         regret_ms=np.zeros(rounds),
         latency_ms=np.zeros(rounds),
@@ -174,7 +172,8 @@ def _noise_ms(part: Part, world: World) -> float:
 
 def _latency(part: Part, world: World, device: int) -> Array:
     by_segment = dict(zip(SEGMENTS, world.segments_ms(device), strict=True))
-    return np.sum([by_segment[segment] for segment in part.explains], axis=0)
+    total: Array = np.sum([by_segment[segment] for segment in part.explains], axis=0)
+    return total
 
 
 def _parameter_norm(part: Part, world: World, device: int, rows: Array) -> float:

@@ -61,10 +61,8 @@ def enrol(learners: list[DeviceLearner], edge: EdgeAggregator, episode: Episode)
         for download in edge.join(learner.join(offline)):
             learner.adopt(download)
     for learner in learners:
-        for key in learner.keys():
-            download = edge.download(key)
-            assert download is not None  # it was merged above
-            learner.adopt(download)
+        for key in learner.pools():
+            learner.adopt(edge.download(key))
 
 
 def play(
@@ -103,6 +101,7 @@ def play(
         )
         total = expected.sum(axis=0)
         pick = choice.row
+        record.active[t] = device
         record.picks[t] = pick
         record.regret_ms[t] = total[pick] - total.min()
         record.error_ms[t] = abs(choice.predicted_ms - total[pick])
@@ -161,7 +160,5 @@ def _synchronise(
         for upload in learner.flush(time):
             learner.adopt(edge.merge(upload, time))
     for learner in learners:
-        for key in learner.keys():
-            download = edge.download(key)
-            assert download is not None
-            learner.adopt(download)
+        for key in learner.pools():
+            learner.adopt(edge.download(key))

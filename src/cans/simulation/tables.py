@@ -34,9 +34,34 @@ def load_table(model: str, feature_set: str) -> tuple[dict[str, Any], PartitionT
     """A backbone's description and its features for the learner."""
     document = load_document(model)
     points = document["points"]
-    mac=lambda h: h["macs"]["conv"]+h["macs"]["linear"]+h["macs"]["attention"]
+    columns = {"mac3": _mac3, "rich": _rich}[feature_set](points)
+    names = [point["name"] for point in points]
     return document, PartitionTable(
-        model, [p["name"] for p in points],
-        front=np.array([[mac(p["front"])] for p in points]),
-        link=np.array([[p["bytes"]] for p in points]),
-        server=np.array([[mac(p["back"])] for p in points]), digest=document["digest"])
+        model, names, **columns, digest=document["digest"], version=feature_set
+    )
+
+
+def _macs(half: dict[str, Any]) -> float:
+    macs = half["macs"]
+    return float(macs["conv"] + macs["linear"] + macs["attention"])
+
+
+def _mac3(points: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "front": np.array([[_macs(point["front"])] for point in points]),
+        "link": np.array([[point["bytes"]] for point in points]),
+        "server": np.array([[_macs(point["back"])] for point in points]),
+    }
+
+
+def _rich(points: list[dict[str, Any]]) -> dict[str, Any]:
+    def half(side: dict[str, Any]) -> list[float]:
+        classes = ("conv", "linear", "attention", "activation")
+        macs = [side["macs"][each] for each in classes]
+        return [*macs, side["weight_bytes"], sum(side["ops"].values())]
+
+    return {
+        "front": np.array([half(point["front"]) for point in points]),
+        "link": np.array([[point["bytes"], float(point["bytes"] > 0)] for point in points]),
+        "server": np.array([half(point["back"]) for point in points]),
+    }

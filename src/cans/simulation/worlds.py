@@ -19,7 +19,6 @@ from cans.learning.table import PartitionTable
 from cans.simulation.episode import Episode, draw_episode
 from cans.simulation.tables import load_table
 
-
 Kind = TypeVar("Kind", bound=StrEnum)
 
 

@@ -1,0 +1,132 @@
+"""`cans simulate` and `cans reproduce`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cans.errors import InputError
+from cans.learning.policies import Hyperparameters
+
+if TYPE_CHECKING:
+    from cans.simulation.run import Simulation
+
+
+def register(app: typer.Typer) -> None:
+    """Mount this layer's commands."""
+    app.command()(simulate)
+    app.command()(reproduce)
+
+
+def simulate(
+    model: Annotated[str, typer.Option(help="vgg16, resnet50 or vit_b16.")] = "vgg16",
+    policy: Annotated[str, typer.Option(help="Learning method.")] = "fedlinucb-dw",
+    world: Annotated[str, typer.Option(help="Where it learns.")] = "paper",
+    devices: Annotated[int, typer.Option(help="Size of the fleet.")] = 25,
+    rounds: Annotated[int, typer.Option(help="Inferences, one device each.")] = 2500,
+    seeds: Annotated[int, typer.Option(help="Independent runs.")] = 3,
+    gamma: Annotated[float, typer.Option(help="How much devices of a type differ, 0 to 1.")] = 0.0,
+    gamma_mode: Annotated[str, typer.Option(help="Drawn per device, or every round.")] = "device",
+    noise: Annotated[
+        str | None, typer.Option(help="gaussian, truncated or lognormal; the world's by default.")
+    ] = None,
+    participation: Annotated[str, typer.Option(help="uniform or round-robin.")] = "uniform",
+    engine: Annotated[
+        str | None, typer.Option(help="fast (compiled; the default with numba) or reference.")
+    ] = None,
+    delivery: Annotated[str, typer.Option(help="immediate or next-contact.")] = "immediate",
+    ridge: Annotated[float, typer.Option(help="Ridge lambda.")] = 0.01,
+    alpha: Annotated[float, typer.Option(help="Upload when det grew by 1 + alpha.")] = 1.0,
+    beta_ms: Annotated[str, typer.Option(help="Confidence radius in ms, or theory.")] = "50",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Simulate one policy in one world and report its regret."""
+    from cans.simulation.run import simulate as run
+
+    with progress_bar(f"{policy} in {world}", seeds) as advance:
+        result = run(
+            model,
+            policy,
+            world=world,
+            devices=devices,
+            rounds=rounds,
+            seeds=seeds,
+            gamma=gamma,
+            gamma_mode=gamma_mode,
+            noise=noise,
+            participation=participation,
+            engine=engine,
+            delivery=delivery,
+            hyperparameters=Hyperparameters(ridge=ridge, alpha=alpha, beta_ms=_radius(beta_ms)),
+            progress=advance,
+        )
+    if as_json:
+        typer.echo(json.dumps(result.document()))
+    else:
+        _print_table(result)
+
+
+def reproduce(
+    out: Annotated[
+        Path, typer.Option(help="Folder for figures, claims.json and report.html.")
+    ] = Path("report"),
+    quick: Annotated[bool, typer.Option("--quick", help="3 seeds and fewer sweeps.")] = False,
+) -> None:
+    """Redraw every simulated figure of the paper and check its claims."""
+    from cans.simulation.reproduce import reproduce as run
+
+    run(out, quick=quick)
+
+
+def _radius(text: str) -> float | str:
+    if text == "theory":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--beta-ms must be a number or 'theory', not {text!r}") from None
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error; it leaves nothing behind, and standard output alone."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda steps: progress.advance(task, steps)
+
+
+def _print_table(result: Simulation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    document = result.document()
+    table = Table(
+        title=f"{result.settings.policy} on {result.settings.model}, world {result.settings.world}"
+    )
+    for heading in ("seed", "regret (s)", "mean latency (ms)", "error (ms)", "uploads"):
+        table.add_column(heading, justify="right")
+    for label, row in (
+        *((str(run["seed"]), run) for run in document["runs"]),
+        ("mean", document["mean"]),
+        ("std", document["std"]),
+    ):
+        error = row["estimation_error_ms"]
+        table.add_row(
+            label,
+            f"{row['regret_ms'] / 1e3:.3f}",
+            f"{row['mean_latency_ms']:.3f}",
+            "-" if error is None else f"{error:.3f}",
+            f"{row['uploads']:.0f}",
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"{document['rounds_per_second']:,.0f} rounds/s, engine {result.engine}")

@@ -1,0 +1,200 @@
+"""`cans.simulate`: one policy in one world, over several seeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from os import cpu_count
+from typing import Any
+
+from cans.errors import InputError, unknown_name
+from cans.learning.policies import Hyperparameters, policy_named
+from cans.simulation import compiled, loop
+from cans.simulation.engine import Record
+from cans.simulation.episode import Episode
+from cans.simulation.fleet import Fleet, lay_out, new_record, theory_radii
+from cans.simulation.metrics import Run, measure, summary
+from cans.simulation.worlds import Gamma, Participation, World, make_world
+
+ENGINES = ("fast", "reference")
+DELIVERIES = ("immediate", "next-contact")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One simulation; the defaults are the paper's (section V-B)."""
+
+    model: str = "vgg16"  # one of the three backbones
+    policy: str = "fedlinucb-dw"
+    world: str = "paper"
+    devices: int = 25
+    rounds: int = 2500
+    gamma: float = 0.0  # devices of one type differ by up to this share
+    gamma_mode: str = Gamma.DEVICE  # drawn once per device, or every round
+    noise: str | None = None  # the world's own, unless given
+    participation: str = Participation.UNIFORM
+    delivery: str = "immediate"  # or uploads wait for the next request
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
+
+    def __post_init__(self) -> None:
+        policy_named(self.policy)
+        if self.rounds < 1:
+            raise InputError(f"rounds must be at least 1, not {self.rounds}")
+        if self.delivery not in DELIVERIES:
+            raise unknown_name("delivery", self.delivery, DELIVERIES)
+
+    def make_world(self) -> World:
+        return make_world(
+            self.world,
+            self.model,
+            self.devices,
+            gamma=self.gamma,
+            gamma_mode=self.gamma_mode,
+            noise=self.noise,
+            participation=self.participation,
+        )
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulation gave: one `Run` per seed."""
+
+    settings: Settings
+    engine: str
+    runs: tuple[Run, ...]
+    rounds_per_second: float
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document of `cans simulate --json`."""
+        settings = self.settings
+        return {
+            "model": settings.model,
+            "policy": settings.policy,
+            "world": settings.world,
+            "devices": settings.devices,
+            "rounds": settings.rounds,
+            "gamma": settings.gamma,
+            "delivery": settings.delivery,
+            "engine": self.engine,
+            "seeds": [run.seed for run in self.runs],
+            "runs": [run.document() for run in self.runs],
+            **summary(self.runs),
+            "rounds_per_second": self.rounds_per_second,
+        }
+
+
+def simulate(
+    model: str = "vgg16",
+    policy: str = "fedlinucb-dw",
+    *,
+    seeds: int = 3,
+    engine: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    **settings: Any,
+) -> Simulation:
+    """Simulate a policy in a world; the same numbers as `cans simulate`.
+
+    >>> result = simulate("vgg16", "oracle", seeds=2, rounds=100, engine="reference")
+    >>> [run.regret_ms for run in result.runs]
+    [0.0, 0.0]
+    """
+    if seeds < 1:
+        raise InputError(f"seeds must be at least 1, not {seeds}")
+    chosen = pick_engine(engine)
+    what = Settings(model=model, policy=policy, **settings)
+    play = partial(play_seed, what, chosen)
+    if chosen == "fast":
+        compiled.compiled_functions()  # compiled or loaded before the clock starts
+        play_seed(Settings(model, policy, what.world, devices=1, rounds=1), chosen, 0)
+    start = time.perf_counter()
+    runs = []
+    for run in in_parallel(play, range(seeds), chosen):
+        runs.append(run)
+        if progress is not None:
+            progress(1)
+    elapsed = time.perf_counter() - start
+    runs.sort(key=lambda run: run.seed)
+    return Simulation(what, chosen, tuple(runs), seeds * what.rounds / elapsed)
+
+
+def pick_engine(name: str | None) -> str:
+    """The compiled engine where numba is installed, unless the user says otherwise."""
+    if name is None:
+        return "fast" if compiled.numba_installed() else "reference"
+    if name not in ENGINES:
+        raise unknown_name("engine", name, ENGINES)
+    if name == "fast" and not compiled.numba_installed():
+        raise InputError("engine 'fast' needs numba: pip install 'cans-edge[sim]'")
+    return name
+
+
+def in_parallel(task: Callable[[int], Run], seeds: range, engine_name: str) -> Iterator[Run]:
+    """Run a task over seeds on all cores: threads for compiled code, processes for Python."""
+    workers = min(cpu_count() or 1, len(seeds))
+    if workers == 1:
+        yield from map(task, seeds)
+        return
+    pool: Executor
+    if engine_name == "fast":
+        pool = ThreadPoolExecutor(workers)
+    else:
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    with pool:
+        for future in as_completed([pool.submit(task, seed) for seed in seeds]):
+            yield future.result()
+
+
+def play_seed(settings: Settings, engine_name: str, seed: int) -> Run:
+    """One run."""
+    world = settings.make_world()
+    record = play(settings, engine_name, seed, world)
+    return measure(seed, record, world, settings)
+
+
+def play(settings: Settings, engine_name: str, seed: int, world: World) -> Record:
+    """One episode, by either engine."""
+    policy, numbers = policy_named(settings.policy), settings.hyperparameters
+    width = max((world.table.columns(part.explains).shape[1] for part in policy.parts), default=0)
+    episode = world.episode(settings.rounds, seed, numbers.offline_runs, width)
+    radii = None
+    if numbers.beta_ms == "theory":
+        radii = theory_radii(world, policy, episode, numbers)
+    immediate = settings.delivery == "immediate"
+    if engine_name == "reference":
+        return loop.play(world, policy, numbers, episode, radii, immediate)
+    fleet = lay_out(world, policy, numbers, radii, immediate)
+    record = new_record(settings.rounds, len(policy.parts))
+    play_fleet(fleet, episode, record, compiled.compiled_functions())
+    return record
+
+
+def play_fleet(
+    fleet: Fleet,
+    episode: Episode,
+    record: Record,
+    functions: dict[str, Callable[..., Any]],
+) -> None:
+    """Let a laid-out fleet join and play, with compiled (or plain) functions."""
+    for i in range(fleet.rules.parts):
+        functions["enrol"](
+            fleet.parts[i],
+            fleet.pools[i],
+            fleet.pool_of[i],
+            fleet.offline_rows[i],
+            episode.offline_choice,
+            episode.offline_ms,
+        )
+    functions["play"](
+        fleet.parts,
+        fleet.pools,
+        fleet.pool_of,
+        fleet.explains,
+        fleet.rules,
+        fleet.truth,
+        episode,
+        record,
+    )
