@@ -5,16 +5,16 @@ the object learner (`device.py`, `edge.py`) calls it as plain NumPy and the simu
 engine calls the very same functions jitted. No BLAS or LAPACK: they round differently, and need
 SciPy under numba. Vector expressions rather than loops: they are fast both ways.
 
-The first axis of every state array is the device (or the pool), so that one device is a fleet of
-one. Equation and line numbers are those of the paper; `theta` minimises
-|X theta - y|^2 + ridge |theta|^2, and a *choice* is a row of the partition table.
+State arrays are indexed by part, then by device (or pool), so that one device is a fleet of one.
+Equation and line numbers are those of the paper; `theta` minimises |X theta - y|^2 + ridge
+|theta|^2, and a *choice* is a row of the partition table.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.state import Array, IntArray, PartState, Statistics
+from cans.learning.state import Array, LearnerState, Statistics
 
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
@@ -73,32 +73,32 @@ def with_ridge(sigma: Array, ridge: float) -> Array:
 # --- sufficient statistics: an additive value ----------------------------------------------------
 
 
-def add(into: Statistics, i: int, other: Statistics, j: int) -> None:
+def add(into: Statistics, other: Statistics, part: int, i: int, j: int) -> None:
     """into[i] += other[j] (Alg. 2 lines 3 and 7)."""
-    into.sigma[i] += other.sigma[j]
-    into.b[i] += other.b[j]
-    into.totals[i] += other.totals[j]
+    into.sigma[part, i] += other.sigma[part, j]
+    into.b[part, i] += other.b[part, j]
+    into.totals[part, i] += other.totals[part, j]
 
 
-def subtract(into: Statistics, i: int, other: Statistics, j: int) -> None:
+def subtract(into: Statistics, other: Statistics, part: int, i: int, j: int) -> None:
     """into[i] -= other[j]: what was acknowledged leaves the local buffer."""
-    into.sigma[i] -= other.sigma[j]
-    into.b[i] -= other.b[j]
-    into.totals[i] -= other.totals[j]
+    into.sigma[part, i] -= other.sigma[part, j]
+    into.b[part, i] -= other.b[part, j]
+    into.totals[part, i] -= other.totals[part, j]
 
 
-def copy(into: Statistics, i: int, other: Statistics, j: int) -> None:
+def copy(into: Statistics, other: Statistics, part: int, i: int, j: int) -> None:
     """into[i] = other[j]."""
-    into.sigma[i] = other.sigma[j]
-    into.b[i] = other.b[j]
-    into.totals[i] = other.totals[j]
+    into.sigma[part, i] = other.sigma[part, j]
+    into.b[part, i] = other.b[part, j]
+    into.totals[part, i] = other.totals[part, j]
 
 
-def accumulate(into: Statistics, i: int, x: Array, outer: Array, latency: float) -> None:
+def accumulate(into: Statistics, part: int, i: int, x: Array, outer: Array, latency: float) -> None:
     """Sigma += x x', b += latency x (Alg. 1 line 7)."""
-    into.sigma[i] += outer
-    into.b[i] += latency * x
-    totals = into.totals[i]
+    into.sigma[part, i] += outer
+    into.b[part, i] += latency * x
+    totals = into.totals[part, i]
     totals[0] += latency * latency
     totals[1] += 1.0
     totals[2] += 1.0
@@ -107,17 +107,18 @@ def accumulate(into: Statistics, i: int, x: Array, outer: Array, latency: float)
 # --- select --------------------------------------------------------------------------------------
 
 
-def optimistic(part: PartState, device: int, weight: float) -> Array:
+def optimistic(state: LearnerState, part: int, device: int, weight: float) -> Array:
     """<theta, x> - weight radius |x|_{Sigma^-1} for every choice (Eq. 3, one part of it)."""
-    width = part.radius[device] * weight
-    scores: Array = part.mean[device] - width * np.sqrt(np.maximum(part.spread[device], 0.0))
+    width = state.radius[part, device] * weight
+    spread = state.spread[part, device]
+    scores: Array = state.mean[part, device] - width * np.sqrt(np.maximum(spread, 0.0))
     return scores
 
 
-def sampled(part: PartState, device: int, normals: Array) -> Array:
+def sampled(state: LearnerState, part: int, device: int, normals: Array) -> Array:
     """<theta~, x> for theta~ ~ N(theta, radius^2 Sigma^-1), from supplied normals (LinTS)."""
-    step = times(cholesky(part.inverse[device]), normals)
-    scores: Array = part.mean[device] + part.radius[device] * times(part.rows, step)
+    step = times(cholesky(state.inverse[part, device]), normals) * state.radius[part, device]
+    scores: Array = state.mean[part, device] + times(state.rows[part], step)
     return scores
 
 
@@ -139,107 +140,104 @@ def must_not_stay_local(frame: int) -> bool:
 # --- observe -------------------------------------------------------------------------------------
 
 
-def observe(part: PartState, device: int, choice: int, latency: float) -> None:
+def observe(state: LearnerState, part: int, device: int, choice: int, latency: float) -> None:
     """Take in one measured latency (Alg. 1 line 7). x = 0 teaches nothing and is passed over."""
-    if not part.informative[choice]:
+    if not state.informative[part, choice]:
         return
-    x = part.rows[choice]
-    if not part.shared:
-        accumulate(part.synced, device, x, part.outers[choice], latency)
-        refine(part, device, choice, latency)
-        return
-    part.gain[device] += part.spread[device, choice]
-    accumulate(part.local, device, x, part.outers[choice], latency)
-    if part.uses_local:
-        refine(part, device, choice, latency)
+    x, outer = state.rows[part, choice], state.outers[part, choice]
+    if state.shared[part]:
+        state.gain[part, device] += state.spread[part, device, choice]
+        accumulate(state.local, part, device, x, outer, latency)
+    else:
+        accumulate(state.synced, part, device, x, outer, latency)
+    if state.uses_local[part]:
+        refine(state, part, device, choice, latency)
 
 
-def refine(part: PartState, device: int, choice: int, latency: float) -> None:
+def refine(state: LearnerState, part: int, device: int, choice: int, latency: float) -> None:
     """Bring inverse, mean and spread up to date for one more observation, exactly.
 
     Sherman-Morrison, carried through to all choices at once: with u = A^-1 x, c = X u and
     g = 1 / (1 + c_a), mean += c g (y - mean_a), spread -= c^2 g, A^-1 -= g u u'.
     """
-    inverse = part.inverse[device]
-    u = times(inverse, part.rows[choice])
-    c = times(part.rows, u)
+    rows, inverse, mean = state.rows[part], state.inverse[part, device], state.mean[part, device]
+    u = times(inverse, rows[choice])
+    c = times(rows, u)
     g = 1.0 / (1.0 + c[choice])
-    part.mean[device] += c * (g * (latency - part.mean[device, choice]))
-    part.spread[device] -= c * c * g
+    mean += c * (g * (latency - mean[choice]))
+    state.spread[part, device] -= c * c * g
     inverse -= (g * u).reshape(-1, 1) * u
 
 
-def growth(part: PartState, device: int) -> float:
+def growth(state: LearnerState, part: int, device: int) -> float:
     """log det(Sigma + Sigma_loc) - log det(Sigma), both with the ridge (Alg. 1 line 8)."""
-    everything = part.synced.sigma[device] + part.local.sigma[device]
-    grown = log_determinant(cholesky(with_ridge(everything, part.ridge)))
-    return float(grown - part.log_det[device])
+    everything = state.synced.sigma[part, device] + state.local.sigma[part, device]
+    grown = log_determinant(cholesky(with_ridge(everything, state.ridge)))
+    return float(grown - state.log_det[part, device])
 
 
-def wants_upload(part: PartState, device: int) -> bool:
+def wants_upload(state: LearnerState, part: int, device: int) -> bool:
     """Alg. 1 line 8: has the determinant grown by more than 1 + alpha since the last download?
 
     `gain` is an upper bound of the growth: each observation adds at most x' Sigma^-1 x to the
     log-determinant. The determinant itself is computed only when the bound passes the threshold,
     and then replaces the bound; so the answer is exact and nearly always free.
     """
-    threshold = part.threshold
-    if not part.shared or part.gain[device] <= threshold:
+    if not state.shared[part] or state.gain[part, device] <= state.threshold:
         return False
-    part.gain[device] = growth(part, device)
-    return bool(part.gain[device] > threshold)
+    state.gain[part, device] = growth(state, part, device)
+    return bool(state.gain[part, device] > state.threshold)
 
 
-def wants_fleet_sync(part: PartState, device: int, threshold: float) -> bool:
+def wants_fleet_sync(state: LearnerState, part: int, device: int, threshold: float) -> bool:
     """DisLinUCB: log det growth times observations since the last synchronisation reaches D."""
-    observed = part.local.totals[device, 2]
-    if part.gain[device] * observed < threshold:
+    observed = state.local.totals[part, device, 2]
+    if state.gain[part, device] * observed < threshold:
         return False
-    part.gain[device] = growth(part, device)
-    return bool(part.gain[device] * observed >= threshold)
+    state.gain[part, device] = growth(state, part, device)
+    return bool(state.gain[part, device] * observed >= threshold)
 
 
 # --- adopt ---------------------------------------------------------------------------------------
 
 
-def estimate(part: PartState, device: int) -> None:
+def estimate(state: LearnerState, part: int, device: int) -> None:
     """theta = Sigma^-1 b, and from it the mean and spread of every choice (Alg. 1 lines 2, 12)."""
-    lower = cholesky(with_ridge(part.synced.sigma[device], part.ridge))
-    part.log_det[device] = log_determinant(lower)
-    b = part.synced.b[device]
-    if part.uses_local and part.shared:
-        everything = part.synced.sigma[device] + part.local.sigma[device]
-        lower = cholesky(with_ridge(everything, part.ridge))
-        b = b + part.local.b[device]
+    sigma, b = state.synced.sigma[part, device], state.synced.b[part, device]
+    lower = cholesky(with_ridge(sigma, state.ridge))
+    state.log_det[part, device] = log_determinant(lower)
+    if state.uses_local[part] and state.shared[part]:
+        sigma = sigma + state.local.sigma[part, device]
+        b = b + state.local.b[part, device]
+        lower = cholesky(with_ridge(sigma, state.ridge))
     inverse = inverse_from(lower)
-    part.inverse[device] = inverse
-    theta = times(inverse, b)
-    part.mean[device] = times(part.rows, theta)
-    for choice in range(part.rows.shape[0]):
-        x = part.rows[choice]
-        part.spread[device, choice] = (times(inverse, x) * x).sum()
+    rows = state.rows[part]
+    state.inverse[part, device] = inverse
+    state.mean[part, device] = times(rows, times(inverse, b))
+    for choice in range(rows.shape[0]):
+        x = rows[choice]
+        state.spread[part, device, choice] = (times(inverse, x) * x).sum()
 
 
-def adopt(part: PartState, device: int, pools: Statistics, pool: int) -> None:
+def adopt(state: LearnerState, part: int, device: int, pools: Statistics, pool: int) -> None:
     """Use a downloaded pool to estimate from now on (Alg. 2 lines 4-5 and 8-9, Alg. 1 line 12)."""
-    copy(part.synced, device, pools, pool)
-    estimate(part, device)
-    part.gain[device] = 0.0
-    if part.local.totals[device, 2] > 0.0:  # observed while the upload was under way
-        part.gain[device] = growth(part, device)
+    copy(state.synced, pools, part, device, pool)
+    estimate(state, part, device)
+    state.gain[part, device] = 0.0
+    if state.local.totals[part, device, 2] > 0.0:  # observed while the upload was under way
+        state.gain[part, device] = growth(state, part, device)
 
 
 # --- a whole exchange, for drivers that hold the fleet and the pools side by side ----------------
 
 
-def snapshot(part: PartState, device: int) -> None:
+def snapshot(state: LearnerState, part: int, device: int) -> None:
     """Remember what an upload carries (Alg. 1 line 9)."""
-    copy(part.sent, device, part.local, device)
+    copy(state.sent, state.local, part, device, device)
 
 
-def exchange(part: PartState, device: int, pools: Statistics, pool_of: IntArray) -> None:
+def exchange(state: LearnerState, part: int, device: int, pools: Statistics, pool: int) -> None:
     """The server merges what was sent; the device drops it from its buffer and adopts the pool."""
-    pool = pool_of[device]
-    add(pools, pool, part.sent, device)
-    subtract(part.local, device, part.sent, device)
-    adopt(part, device, pools, pool)
+    add(pools, state.sent, part, pool, device)
+    subtract(state.local, state.sent, part, device, device)
+    adopt(state, part, device, pools, pool)

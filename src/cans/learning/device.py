@@ -12,7 +12,7 @@ import numpy as np
 from cans.learning import arithmetic
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, BoolArray, PartState, new_part_state
+from cans.learning.state import Array, BoolArray, LearnerState, Statistics, new_state
 from cans.learning.statistics import SufficientStatistics
 from cans.learning.table import PartitionTable
 
@@ -86,7 +86,7 @@ class DeviceLearner:
         identity: DeviceIdentity | None = None,
         hyperparameters: Hyperparameters | None = None,
         *,
-        radius: Mapping[str, float] | None = None,
+        radius: Mapping[str, Array | float] | None = None,
         known: Array | None = None,
     ) -> None:
         self.table = table
@@ -96,11 +96,11 @@ class DeviceLearner:
         if policy.knows and not policy.truth and known is None:
             raise ValueError(f"policy {policy.name!r} needs the known latency of every choice")
         self._known = known
+        self._state = fleet_state(table, policy, self.hyperparameters, 1, radius)
         self._parts: dict[str, _PartLearner] = {
-            part.name: _PartLearner(part, self, (radius or {}).get(part.name))
-            for part in policy.parts
+            part.name: _PartLearner(number, part, self, self._state)
+            for number, part in enumerate(policy.parts)
         }
-        self._states = tuple(part.state for part in self._parts.values())
         self._frame = 0
         self.tied = 0  # how many choices were ties
 
@@ -146,7 +146,7 @@ class DeviceLearner:
             latency = latencies.of(part.part.explains)
             if latency is None:
                 continue
-            arithmetic.observe(part.state, 0, index, latency)
+            arithmetic.observe(self._state, part.number, 0, index, latency)
             if part.wants_upload():
                 uploads.append(part.upload(time))
         return tuple(uploads)
@@ -177,9 +177,9 @@ class DeviceLearner:
         """Expected latency and width of every choice, as the learner sees them now."""
         mean = np.zeros(self.table.choices) if self._known is None else self._known.copy()
         width = np.zeros(self.table.choices)
-        for state in self._states:
-            mean += state.mean[0]
-            width += state.mean[0] - arithmetic.optimistic(state, 0, 1.0)
+        for part in range(len(self._parts)):
+            mean += self._state.mean[part, 0]
+            width += self._state.mean[part, 0] - arithmetic.optimistic(self._state, part, 0, 1.0)
         return mean, width
 
     def records(self) -> tuple[PartRecord, ...]:
@@ -196,33 +196,31 @@ class DeviceLearner:
     # --- inside ---
 
     def _scores(self, context: Context) -> Array:
-        scores: Array
         known = self._known if context.known is None else context.known
         scores = np.zeros(self.table.choices) if known is None else known
+        parts = range(len(self._parts))
         if self.policy.choose is Choose.SAMPLED:
             if context.normals is None:
                 raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
-            for state in self._states:
-                scores = scores + arithmetic.sampled(state, 0, context.normals)
+            for part in parts:
+                scores = scores + arithmetic.sampled(self._state, part, 0, context.normals)
             return scores
-        weight = 1.0
-        if self.policy.key_frames:
-            weight = exploration_weight(context.key_frame)
-        for state in self._states:
-            scores = scores + arithmetic.optimistic(state, 0, weight)
+        weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
+        for part in parts:
+            scores = scores + arithmetic.optimistic(self._state, part, 0, weight)
         return scores
 
-    def _made(self, index: int, tied: bool, score: float | None = None) -> Choice:
+    def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table
         if score is None:
-            return Choice(index, table.point_of[index], table.codec_of[index], np.nan, 0.0, tied)
-        predicted = 0.0 if self._known is None else float(self._known[index])
-        for state in self._states:
-            predicted += float(state.mean[0, index])
-        if not self._states and self._known is None:  # the oracle: the score is the truth
-            predicted = score
+            return Choice(row, table.point_of[row], table.codec_of[row], np.nan, 0.0, tied)
+        predicted = score  # of the oracle, which neither learns nor was told: the truth
+        if self._parts or self._known is not None:
+            predicted = 0.0 if self._known is None else float(self._known[row])
+            for part in range(len(self._parts)):
+                predicted += float(self._state.mean[part, 0, row])
         width = predicted - score
-        return Choice(index, table.point_of[index], table.codec_of[index], predicted, width, tied)
+        return Choice(row, table.point_of[row], table.codec_of[row], predicted, width, tied)
 
 
 def exploration_weight(key_frame: bool) -> float:
@@ -230,67 +228,76 @@ def exploration_weight(key_frame: bool) -> float:
     return float(np.sqrt(1.0 - (KEY_FRAME_WEIGHT if key_frame else OTHER_FRAME_WEIGHT)))
 
 
-def part_state(
-    part: Part,
+def fleet_state(
     table: PartitionTable,
     policy: Policy,
     hyperparameters: Hyperparameters,
     devices: int,
-    radius: Array | float | None = None,
-) -> PartState:
-    """An empty state of one part, for one device or a simulated fleet."""
-    if radius is None:
-        if isinstance(hyperparameters.beta_ms, str):
+    radius: Mapping[str, Array | float] | None = None,
+) -> LearnerState:
+    """The empty state of one device, or of a simulated fleet of them."""
+    parts = policy.parts or (Part("nothing", ("front",), Pool.DEVICE),)  # arrays need one part
+    default = hyperparameters.beta_ms
+    if policy.choose is Choose.SAMPLED:
+        default = hyperparameters.sampling_ms
+    if isinstance(default, str):
+        if radius is None and policy.parts:
             raise ValueError("radius 'theory' must be computed by who knows the fleet")
-        sampled = policy.choose is Choose.SAMPLED
-        radius = hyperparameters.sampling_ms if sampled else hyperparameters.beta_ms
-    return new_part_state(
-        table.columns(part.explains),
+        default = 0.0
+    return new_state(
+        [table.columns(part.explains) for part in parts],
         devices,
+        shared=[part.shared for part in parts],
+        uses_local=[part.uses_local or not part.shared for part in parts],
+        radius=[(radius or {}).get(part.name, default) for part in parts],
         ridge=hyperparameters.ridge,
         threshold=log1p(hyperparameters.alpha),
-        radius=radius,
-        shared=part.shared,
-        uses_local=part.uses_local or not part.shared,
     )
 
 
-def offline_row(part: Part, table: PartitionTable, choice: int) -> Array:
+def offline_row(part: Part, table: PartitionTable, choice: int, width: int) -> Array:
     """The features of a partial local run: front columns as at the choice, all others zero."""
-    return np.hstack(
-        [getattr(table, segment)[choice] * (segment == "front") for segment in part.explains]
-    )
+    columns = [getattr(table, segment)[choice] * (segment == "front") for segment in part.explains]
+    row = np.zeros(width)
+    row[: sum(map(len, columns))] = np.hstack(columns)
+    return row
 
 
 class _PartLearner:
-    """One part of one device: its state, its pool's name and its uploads."""
+    """One part of one device: its pool's name and its uploads."""
 
-    def __init__(self, part: Part, learner: DeviceLearner, radius: float | None) -> None:
+    def __init__(
+        self, number: int, part: Part, learner: DeviceLearner, state: LearnerState
+    ) -> None:
+        self.number = number
         self.part = part
+        self.state = state
         self.table = learner.table
         self.identity = learner.identity
+        self.dimension = learner.table.columns(part.explains).shape[1]
         self.key = pool_key(part, learner.table, learner.policy, learner.identity)
-        self.state = part_state(
-            part, learner.table, learner.policy, learner.hyperparameters, 1, radius
-        )
         fleet_sync = learner.policy.fleet_sync
         self.fleet_threshold = learner.hyperparameters.fleet_threshold if fleet_sync else 0.0
         self.epoch = 0
         self.sequence = 0
         self.round = 0  # of the pool that was adopted last
         self.in_flight: Upload | None = None
-        self.retired = SufficientStatistics.zero(self.state.rows.shape[1])
-        arithmetic.estimate(self.state, 0)
+        self.retired = SufficientStatistics.zero(self.dimension)
+        arithmetic.estimate(state, number, 0)
+
+    def read(self, holders: Statistics) -> SufficientStatistics:
+        return SufficientStatistics.read(holders, self.number, 0, self.dimension)
 
     def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
         # Alg. 1 line 2. Offline data enter a pool once and never the local buffer.
         holder = self.state.local if self.part.shared else self.state.synced
         if self.part.warm:
+            width = self.state.rows.shape[2]
             for choice, latency in offline:
-                x = offline_row(self.part, self.table, choice)
-                arithmetic.accumulate(holder, 0, x, np.outer(x, x), latency)
+                x = offline_row(self.part, self.table, choice, width)
+                arithmetic.accumulate(holder, self.number, 0, x, np.outer(x, x), latency)
         if not self.part.shared:
-            arithmetic.estimate(self.state, 0)
+            arithmetic.estimate(self.state, self.number, 0)
             return None
         return self.upload(0.0)
 
@@ -298,24 +305,24 @@ class _PartLearner:
         if self.in_flight is not None:
             return False
         if self.fleet_threshold:
-            return arithmetic.wants_fleet_sync(self.state, 0, self.fleet_threshold)
-        return arithmetic.wants_upload(self.state, 0)
+            return arithmetic.wants_fleet_sync(self.state, self.number, 0, self.fleet_threshold)
+        return arithmetic.wants_upload(self.state, self.number, 0)
 
     def upload(self, time: float) -> Upload:
-        arithmetic.snapshot(self.state, 0)
-        statistics = SufficientStatistics.read(self.state.sent)
-        who = self.identity
-        self.in_flight = Upload(
-            who.device, who.incarnation, self.key, self.epoch, self.sequence, statistics, time
-        )
+        arithmetic.snapshot(self.state, self.number, 0)
+        self.in_flight = self._named(self.sequence, self.read(self.state.sent), time)
         self.sequence += 1
         return self.in_flight
+
+    def _named(self, sequence: int, statistics: SufficientStatistics, time: float) -> Upload:
+        who = self.identity
+        return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics, time)
 
     def adopt(self, download: Download) -> None:
         if download.epoch < self.epoch:
             return  # an old pool that was overtaken by a reset
         if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
-            arithmetic.subtract(self.state.local, 0, self.state.sent, 0)
+            arithmetic.subtract(self.state.local, self.state.sent, self.number, 0, 0)
             self.in_flight = None
         if download.epoch > self.epoch:
             self._retire()
@@ -323,40 +330,39 @@ class _PartLearner:
         elif download.round < self.round:
             return  # overtaken by a fresher download; its acknowledgement still counted
         self.round = download.round
-        download.statistics.write(self.state.synced)
-        arithmetic.adopt(self.state, 0, self.state.synced, 0)
+        download.statistics.write(self.state.synced, self.number, 0)
+        arithmetic.adopt(self.state, self.number, 0, self.state.synced, 0)
 
     def _retire(self) -> None:
         # What is in the buffer was observed for an epoch that the server has ended. What is on
         # its way stays there: the server retires it when it arrives.
-        buffered = SufficientStatistics.read(self.state.local)
-        kept = SufficientStatistics.zero(buffered.dimension)
+        buffered = self.read(self.state.local)
+        kept = SufficientStatistics.zero(self.dimension)
         if self.in_flight is not None:
             kept = self.in_flight.statistics
         self.retired += buffered - kept
-        kept.write(self.state.local)
+        kept.write(self.state.local, self.number, 0)
 
     def record(self) -> PartRecord:
-        read = SufficientStatistics.read
-        sent = None if self.in_flight is None else self.in_flight.statistics
-        state = self.state
         return PartRecord(
-            self.key, self.epoch, self.sequence, read(state.synced), read(state.local), sent,
+            self.key,
+            self.epoch,
+            self.sequence,
+            self.read(self.state.synced),
+            self.read(self.state.local),
+            None if self.in_flight is None else self.in_flight.statistics,
             self.retired,
-        )  # fmt: skip
+        )
 
     def restore(self, record: PartRecord) -> None:
         self.epoch, self.sequence, self.retired = record.epoch, record.sequence, record.retired
-        record.synced.write(self.state.synced)
-        record.local.write(self.state.local)
+        record.synced.write(self.state.synced, self.number, 0)
+        record.local.write(self.state.local, self.number, 0)
         self.in_flight = None
         if record.sent is not None:
-            record.sent.write(self.state.sent)
-            who = self.identity
-            self.in_flight = Upload(
-                who.device, who.incarnation, self.key, self.epoch, self.sequence - 1, record.sent
-            )
-        arithmetic.adopt(self.state, 0, self.state.synced, 0)
+            record.sent.write(self.state.sent, self.number, 0)
+            self.in_flight = self._named(self.sequence - 1, record.sent, 0.0)
+        arithmetic.adopt(self.state, self.number, 0, self.state.synced, 0)
 
 
 def pool_key(

@@ -49,22 +49,22 @@ class SufficientStatistics:
         return cls(np.outer(vector, vector), y * vector, y * y, 1.0, 1)
 
     @classmethod
-    def read(cls, holder: Statistics, index: int = 0) -> SufficientStatistics:
-        """The value that one holder of an array of statistics holds."""
-        squares, weight, count = holder.totals[index]
+    def read(cls, holders: Statistics, part: int, i: int, dimension: int) -> SufficientStatistics:
+        """The value that one holder of an array of statistics holds, without its padding."""
+        squares, weight, count = holders.totals[part, i]
         return cls(
-            holder.sigma[index].copy(),
-            holder.b[index].copy(),
+            holders.sigma[part, i, :dimension, :dimension].copy(),
+            holders.b[part, i, :dimension].copy(),
             float(squares),
             float(weight),
             round(float(count)),
         )
 
-    def write(self, holder: Statistics, index: int = 0) -> None:
+    def write(self, holders: Statistics, part: int, i: int) -> None:
         """Put this value into an array of statistics."""
-        holder.sigma[index] = self.sigma
-        holder.b[index] = self.b
-        holder.totals[index] = (self.squares, self.weight, self.count)
+        holders.sigma[part, i, : self.dimension, : self.dimension] = self.sigma
+        holders.b[part, i, : self.dimension] = self.b
+        holders.totals[part, i] = (self.squares, self.weight, self.count)
 
     @property
     def dimension(self) -> int:

@@ -27,7 +27,7 @@ from cans.learning.arithmetic import (
     wants_fleet_sync,
     wants_upload,
 )
-from cans.learning.state import Array, BoolArray, IntArray, PartState, Statistics
+from cans.learning.state import Array, BoolArray, IntArray, LearnerState, Statistics
 from cans.simulation.episode import Episode
 
 CHOOSE_OPTIMISTIC, CHOOSE_SAMPLED, CHOOSE_UNIFORM, CHOOSE_LOCAL, CHOOSE_OFFLOAD = range(5)
@@ -72,35 +72,36 @@ class Record(NamedTuple):
 
 
 def enrol(
-    part: PartState,
+    state: LearnerState,
     pools: Statistics,
     pool_of: IntArray,
+    part: int,
     offline_rows: Array,
     offline_choice: IntArray,
     offline_ms: Array,
 ) -> None:
-    """Alg. 1 line 2: every device joins with its offline runs, then all adopt their pools."""
+    """Alg. 1 line 2: every device joins a part with its offline runs; then all adopt their pool."""
     devices, runs = offline_choice.shape
     for device in range(devices):
-        holder = part.local if part.shared else part.synced
+        holder = state.local if state.shared[part] else state.synced
         for run in range(runs):
             x = offline_rows[offline_choice[device, run]]
-            accumulate(holder, device, x, x.reshape(-1, 1) * x, offline_ms[device, run])
-        if part.shared:
-            snapshot(part, device)
-            add(pools, pool_of[device], part.sent, device)
-            subtract(part.local, device, part.sent, device)
+            accumulate(holder, part, device, x, x.reshape(-1, 1) * x, offline_ms[device, run])
+        if state.shared[part]:
+            snapshot(state, part, device)
+            add(pools, state.sent, part, pool_of[part, device], device)
+            subtract(state.local, state.sent, part, device, device)
     for device in range(devices):
-        if part.shared:
-            adopt(part, device, pools, pool_of[device])
+        if state.shared[part]:
+            adopt(state, part, device, pools, pool_of[part, device])
         else:
-            estimate(part, device)
+            estimate(state, part, device)
 
 
 def play(
-    parts: tuple[PartState, ...],
-    pools: tuple[Statistics, ...],
-    pool_of: tuple[IntArray, ...],
+    state: LearnerState,
+    pools: Statistics,
+    pool_of: IntArray,
     explains: Array,
     rules: Rules,
     truth: Truth,
@@ -142,30 +143,30 @@ def play(
                 )
             scores = known
             weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
-            for i in range(rules.parts):
+            for part in range(rules.parts):
                 if rules.choose == CHOOSE_SAMPLED:
-                    scores = scores + sampled(parts[i], device, episode.normals[t])
+                    scores = scores + sampled(state, part, device, episode.normals[t])
                 else:
-                    scores = scores + optimistic(parts[i], device, weight)
+                    scores = scores + optimistic(state, part, device, weight)
             if rules.forced_sampling and must_not_stay_local(frames[device]):
                 scores[local] = np.inf
             pick, tied = lowest(scores)
             record.ties[0] += tied
             predicted = known[pick]
-            for i in range(rules.parts):
-                predicted += parts[i].mean[device, pick]
+            for part in range(rules.parts):
+                predicted += state.mean[part, device, pick]
             record.error_ms[t] = abs(predicted - expected[pick])
         record.picks[t] = pick
         record.regret_ms[t] = expected[pick] - expected.min()
 
         # --- a waiting upload travels with this round's request
         if not rules.immediate and pick != local:
-            for i in range(rules.parts):
-                if waiting[i, device]:
-                    waiting[i, device] = False
-                    exchange(parts[i], device, pools[i], pool_of[i])
+            for part in range(rules.parts):
+                if waiting[part, device]:
+                    waiting[part, device] = False
+                    exchange(state, part, device, pools, pool_of[part, device])
                     record.uploads[t] += 1
-                    record.part_uploads[i] += 1
+                    record.part_uploads[part] += 1
 
         # --- measure (line 5)
         latency[0] = front[pick] * scale[0]
@@ -182,25 +183,25 @@ def play(
         record.latency_ms[t] = latency[0] + latency[1] + latency[2]
 
         # --- observe (lines 7-9) and exchange (lines 10-12, Alg. 2)
-        for i in range(rules.parts):
+        for part in range(rules.parts):
             explained = 0.0
             for segment in range(3):
-                explained += explains[i, segment] * latency[segment]
-            observe(parts[i], device, pick, explained)
+                explained += explains[part, segment] * latency[segment]
+            observe(state, part, device, pick, explained)
             if rules.fleet_threshold > 0.0:
-                if wants_fleet_sync(parts[i], device, rules.fleet_threshold):
+                if wants_fleet_sync(state, part, device, rules.fleet_threshold):
                     for other in range(devices):
-                        snapshot(parts[i], other)
-                        exchange(parts[i], other, pools[i], pool_of[i])
+                        snapshot(state, part, other)
+                        exchange(state, part, other, pools, pool_of[part, other])
                     for other in range(devices):
-                        adopt(parts[i], other, pools[i], pool_of[i][other])
+                        adopt(state, part, other, pools, pool_of[part, other])
                     record.uploads[t] += devices
-                    record.part_uploads[i] += devices
-            elif not waiting[i, device] and wants_upload(parts[i], device):
-                snapshot(parts[i], device)
+                    record.part_uploads[part] += devices
+            elif not waiting[part, device] and wants_upload(state, part, device):
+                snapshot(state, part, device)
                 if rules.immediate:
-                    exchange(parts[i], device, pools[i], pool_of[i])
+                    exchange(state, part, device, pools, pool_of[part, device])
                     record.uploads[t] += 1
-                    record.part_uploads[i] += 1
+                    record.part_uploads[part] += 1
                 else:
-                    waiting[i, device] = True
+                    waiting[part, device] = True

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from cans.learning.confidence import Evidence, radius
-from cans.learning.device import exploration_weight, offline_row, part_state
+from cans.learning.device import exploration_weight, fleet_state, offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, IntArray, PartState, Statistics, empty_statistics
+from cans.learning.state import Array, IntArray, LearnerState, Statistics, empty_statistics
 from cans.simulation.engine import Record, Rules, Truth
 from cans.simulation.episode import Episode
 from cans.simulation.worlds import World
@@ -20,40 +21,40 @@ SEGMENTS = ("front", "link", "server")
 class Fleet(NamedTuple):
     """Everything `play` needs but the episode."""
 
-    parts: tuple[PartState, ...]
-    pools: tuple[Statistics, ...]
-    pool_of: tuple[IntArray, ...]
-    explains: Array
+    state: LearnerState
+    pools: Statistics
+    pool_of: IntArray  # (parts, devices)
+    explains: Array  # (parts, 3)
     rules: Rules
     truth: Truth
-    offline_rows: tuple[Array, ...]  # features of partial local runs, zero where a part starts cold
+    offline_rows: Array  # (parts, choices, d)  features of partial local runs
+    warm: tuple[bool, ...]  # which parts start from them
 
 
 def lay_out(
     world: World,
     policy: Policy,
     hyperparameters: Hyperparameters,
-    radii: dict[str, Array] | None,
+    radii: Mapping[str, Array] | None,
     immediate: bool,
 ) -> Fleet:
     """A fleet that has not joined yet."""
-    table, devices = world.table, world.devices
-    used = policy.parts or (Part("unused", ("front",), Pool.DEVICE),)  # numba needs a first one
-    members = [members_of(part, world) for part in used]
-    states = tuple(
-        part_state(part, table, policy, hyperparameters, devices, (radii or {}).get(part.name))
-        for part in used
-    )
+    table = world.table
+    state = fleet_state(table, policy, hyperparameters, world.devices, radii)
+    parts, choices, width = state.rows.shape
+    pool_of = np.zeros((parts, world.devices), dtype=np.int64)
+    offline_rows = np.zeros((parts, choices, width))
+    explains = np.zeros((parts, len(SEGMENTS)))
+    for number, part in enumerate(policy.parts):
+        pool_of[number] = members_of(part, world) if part.shared else 0
+        explains[number] = [segment in part.explains for segment in SEGMENTS]
+        offline_rows[number] = [offline_row(part, table, c, width) for c in range(choices)]
     frame_weights = [exploration_weight(key) for key in (False, True)]
-    choices = range(table.choices)
     return Fleet(
-        parts=states,
-        pools=tuple(
-            empty_statistics(int(pool_of.max()) + 1 if part.shared else 1, state.rows.shape[1])
-            for part, pool_of, state in zip(used, members, states, strict=True)
-        ),
-        pool_of=tuple(members),
-        explains=np.array([[float(s in part.explains) for s in SEGMENTS] for part in used]),
+        state=state,
+        pools=empty_statistics(parts, int(pool_of.max()) + 1, width),
+        pool_of=pool_of,
+        explains=explains,
         rules=Rules(
             parts=len(policy.parts),
             choose=list(Choose).index(policy.choose),
@@ -73,9 +74,8 @@ def lay_out(
             server_ms=world.server_ms,
             has_front=np.asarray(table.front.any(axis=1)),
         ),
-        offline_rows=tuple(
-            np.array([offline_row(part, table, choice) for choice in choices]) for part in used
-        ),
+        offline_rows=offline_rows,
+        warm=tuple(part.warm for part in policy.parts),
     )
 
 
@@ -127,7 +127,8 @@ def evidence(
         members = np.flatnonzero(pool_of == pool)
         offline_sigma = np.zeros((rows.shape[1], rows.shape[1]))
         if offline:
-            x = np.array([offline_row(part, world.table, c) for c in range(world.table.choices)])
+            choices = range(world.table.choices)
+            x = np.array([offline_row(part, world.table, c, rows.shape[1]) for c in choices])
             picked = x[episode.offline_choice[members].ravel()]
             offline_sigma = picked.T @ picked
         result.append(

@@ -11,6 +11,8 @@ from multiprocessing import get_context
 from os import cpu_count
 from typing import Any
 
+import numpy as np
+
 from cans.errors import InputError, unknown_name
 from cans.learning.policies import Hyperparameters, policy_named
 from cans.simulation import compiled, loop
@@ -179,17 +181,20 @@ def play_fleet(
     functions: dict[str, Callable[..., Any]],
 ) -> None:
     """Let a laid-out fleet join and play, with compiled (or plain) functions."""
-    for i in range(fleet.rules.parts):
+    cold = np.zeros((len(fleet.truth.type_of), 0))
+    for part in range(fleet.rules.parts):
+        warm = bool(fleet.warm[part])
         functions["enrol"](
-            fleet.parts[i],
-            fleet.pools[i],
-            fleet.pool_of[i],
-            fleet.offline_rows[i],
-            episode.offline_choice,
-            episode.offline_ms,
+            fleet.state,
+            fleet.pools,
+            fleet.pool_of,
+            part,
+            fleet.offline_rows[part],
+            episode.offline_choice if warm else cold.astype(np.int64),
+            episode.offline_ms if warm else cold,
         )
     functions["play"](
-        fleet.parts,
+        fleet.state,
         fleet.pools,
         fleet.pool_of,
         fleet.explains,
