@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.state import Array, LearnerState, Statistics
+from cans.learning.state import Array, LearnerState
 
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
@@ -62,63 +62,48 @@ def inverse_from(lower: Array) -> Array:
     return inverse
 
 
-def with_ridge(sigma: Array, ridge: float) -> Array:
-    """Sigma + ridge I. The ridge is never stored: it is added here, when estimating."""
-    padded = sigma.copy()
-    for j in range(sigma.shape[0]):
-        padded[j, j] += ridge
-    return padded
-
-
 # --- sufficient statistics: an additive value ----------------------------------------------------
 
 
-def add(into: Statistics, other: Statistics, part: int, i: int, j: int) -> None:
-    """into[i] += other[j] (Alg. 2 lines 3 and 7)."""
-    into.sigma[part, i] += other.sigma[part, j]
-    into.b[part, i] += other.b[part, j]
-    into.totals[part, i] += other.totals[part, j]
+def sigma_of(statistics: Array, ridge: float) -> Array:
+    """Sigma + ridge I. The ridge is never stored: it is added here, when estimating."""
+    dimension = int(np.sqrt(statistics.shape[0] - 2))  # d d + d + 3 lies between d^2 and (d + 1)^2
+    sigma = statistics[: dimension * dimension].copy().reshape(dimension, dimension)
+    for j in range(dimension):
+        sigma[j, j] += ridge
+    return sigma
 
 
-def subtract(into: Statistics, other: Statistics, part: int, i: int, j: int) -> None:
-    """into[i] -= other[j]: what was acknowledged leaves the local buffer."""
-    into.sigma[part, i] -= other.sigma[part, j]
-    into.b[part, i] -= other.b[part, j]
-    into.totals[part, i] -= other.totals[part, j]
+def b_of(statistics: Array) -> Array:
+    """b = sum of y x."""
+    dimension = int(np.sqrt(statistics.shape[0] - 2))
+    b: Array = statistics[dimension * dimension : dimension * dimension + dimension]
+    return b
 
 
-def copy(into: Statistics, other: Statistics, part: int, i: int, j: int) -> None:
-    """into[i] = other[j]."""
-    into.sigma[part, i] = other.sigma[part, j]
-    into.b[part, i] = other.b[part, j]
-    into.totals[part, i] = other.totals[part, j]
-
-
-def accumulate(into: Statistics, part: int, i: int, x: Array, outer: Array, latency: float) -> None:
+def accumulate(statistics: Array, plain: Array, slope: Array, latency: float) -> None:
     """Sigma += x x', b += latency x (Alg. 1 line 7)."""
-    into.sigma[part, i] += outer
-    into.b[part, i] += latency * x
-    totals = into.totals[part, i]
-    totals[0] += latency * latency
-    totals[1] += 1.0
-    totals[2] += 1.0
+    statistics += plain + latency * slope
+    statistics[-3] += latency * latency
 
 
 # --- select --------------------------------------------------------------------------------------
 
 
-def optimistic(state: LearnerState, part: int, device: int, weight: float) -> Array:
-    """<theta, x> - weight radius |x|_{Sigma^-1} for every choice (Eq. 3, one part of it)."""
-    width = state.radius[part, device] * weight
-    spread = state.spread[part, device]
-    scores: Array = state.mean[part, device] - width * np.sqrt(np.maximum(spread, 0.0))
-    return scores
+def optimistic(state: LearnerState, device: int, weight: float) -> Array:
+    """Σ over the parts of <theta, x> - weight radius |x|_{Sigma^-1}, for every choice (Eq. 3)."""
+    width = (weight * state.radius[device]).reshape(-1, 1)
+    scores = state.mean[device] - width * np.sqrt(np.maximum(state.spread[device], 0.0))
+    total: Array = scores.sum(axis=0)
+    return total
 
 
-def sampled(state: LearnerState, part: int, device: int, normals: Array) -> Array:
+def sampled(state: LearnerState, device: int, normals: Array) -> Array:
     """<theta~, x> for theta~ ~ N(theta, radius^2 Sigma^-1), from supplied normals (LinTS)."""
-    step = times(cholesky(state.inverse[part, device]), normals) * state.radius[part, device]
-    scores: Array = state.mean[part, device] + times(state.rows[part], step)
+    scores = state.mean[device].sum(axis=0)
+    for part in range(state.rows.shape[0]):
+        step = times(cholesky(state.inverse[device, part]), normals)
+        scores += times(state.rows[part], step * state.radius[device, part])
     return scores
 
 
@@ -140,104 +125,104 @@ def must_not_stay_local(frame: int) -> bool:
 # --- observe -------------------------------------------------------------------------------------
 
 
-def observe(state: LearnerState, part: int, device: int, choice: int, latency: float) -> None:
+def observe(state: LearnerState, device: int, part: int, choice: int, latency: float) -> None:
     """Take in one measured latency (Alg. 1 line 7). x = 0 teaches nothing and is passed over."""
     if not state.informative[part, choice]:
         return
-    x, outer = state.rows[part, choice], state.outers[part, choice]
+    plain, slope = state.plain[part, choice], state.slope[part, choice]
     if state.shared[part]:
-        state.gain[part, device] += state.spread[part, device, choice]
-        accumulate(state.local, part, device, x, outer, latency)
+        state.gain[device, part] += state.spread[device, part, choice]
+        accumulate(state.local[device, part], plain, slope, latency)
     else:
-        accumulate(state.synced, part, device, x, outer, latency)
+        accumulate(state.synced[device, part], plain, slope, latency)
     if state.uses_local[part]:
-        refine(state, part, device, choice, latency)
+        refine(state, device, part, choice, latency)
 
 
-def refine(state: LearnerState, part: int, device: int, choice: int, latency: float) -> None:
+def refine(state: LearnerState, device: int, part: int, choice: int, latency: float) -> None:
     """Bring inverse, mean and spread up to date for one more observation, exactly.
 
     Sherman-Morrison, carried through to all choices at once: with u = A^-1 x, c = X u and
     g = 1 / (1 + c_a), mean += c g (y - mean_a), spread -= c^2 g, A^-1 -= g u u'.
     """
-    rows, inverse, mean = state.rows[part], state.inverse[part, device], state.mean[part, device]
+    rows, inverse, mean = state.rows[part], state.inverse[device, part], state.mean[device, part]
     u = times(inverse, rows[choice])
     c = times(rows, u)
     g = 1.0 / (1.0 + c[choice])
     mean += c * (g * (latency - mean[choice]))
-    state.spread[part, device] -= c * c * g
+    state.spread[device, part] -= c * c * g
     inverse -= (g * u).reshape(-1, 1) * u
 
 
-def growth(state: LearnerState, part: int, device: int) -> float:
+def growth(state: LearnerState, device: int, part: int) -> float:
     """log det(Sigma + Sigma_loc) - log det(Sigma), both with the ridge (Alg. 1 line 8)."""
-    everything = state.synced.sigma[part, device] + state.local.sigma[part, device]
-    grown = log_determinant(cholesky(with_ridge(everything, state.ridge)))
-    return float(grown - state.log_det[part, device])
+    everything = state.synced[device, part] + state.local[device, part]
+    grown = log_determinant(cholesky(sigma_of(everything, state.ridge)))
+    return float(grown - state.log_det[device, part])
 
 
-def wants_upload(state: LearnerState, part: int, device: int) -> bool:
+def wants_upload(state: LearnerState, device: int, part: int) -> bool:
     """Alg. 1 line 8: has the determinant grown by more than 1 + alpha since the last download?
 
     `gain` is an upper bound of the growth: each observation adds at most x' Sigma^-1 x to the
     log-determinant. The determinant itself is computed only when the bound passes the threshold,
     and then replaces the bound; so the answer is exact and nearly always free.
     """
-    if not state.shared[part] or state.gain[part, device] <= state.threshold:
+    if not state.shared[part] or state.gain[device, part] <= state.threshold:
         return False
-    state.gain[part, device] = growth(state, part, device)
-    return bool(state.gain[part, device] > state.threshold)
+    state.gain[device, part] = growth(state, device, part)
+    return bool(state.gain[device, part] > state.threshold)
 
 
-def wants_fleet_sync(state: LearnerState, part: int, device: int, threshold: float) -> bool:
+def wants_fleet_sync(state: LearnerState, device: int, part: int, threshold: float) -> bool:
     """DisLinUCB: log det growth times observations since the last synchronisation reaches D."""
-    observed = state.local.totals[part, device, 2]
-    if state.gain[part, device] * observed < threshold:
+    observed = state.local[device, part, -1]
+    if state.gain[device, part] * observed < threshold:
         return False
-    state.gain[part, device] = growth(state, part, device)
-    return bool(state.gain[part, device] * observed >= threshold)
+    state.gain[device, part] = growth(state, device, part)
+    return bool(state.gain[device, part] * observed >= threshold)
 
 
 # --- adopt ---------------------------------------------------------------------------------------
 
 
-def estimate(state: LearnerState, part: int, device: int) -> None:
+def estimate(state: LearnerState, device: int, part: int) -> None:
     """theta = Sigma^-1 b, and from it the mean and spread of every choice (Alg. 1 lines 2, 12)."""
-    sigma, b = state.synced.sigma[part, device], state.synced.b[part, device]
-    lower = cholesky(with_ridge(sigma, state.ridge))
-    state.log_det[part, device] = log_determinant(lower)
+    known = state.synced[device, part]
+    lower = cholesky(sigma_of(known, state.ridge))
+    state.log_det[device, part] = log_determinant(lower)
     if state.uses_local[part] and state.shared[part]:
-        sigma = sigma + state.local.sigma[part, device]
-        b = b + state.local.b[part, device]
-        lower = cholesky(with_ridge(sigma, state.ridge))
+        known = known + state.local[device, part]
+        lower = cholesky(sigma_of(known, state.ridge))
     inverse = inverse_from(lower)
     rows = state.rows[part]
-    state.inverse[part, device] = inverse
-    state.mean[part, device] = times(rows, times(inverse, b))
+    state.inverse[device, part] = inverse
+    state.mean[device, part] = times(rows, times(inverse, b_of(known)))
     for choice in range(rows.shape[0]):
         x = rows[choice]
-        state.spread[part, device, choice] = (times(inverse, x) * x).sum()
+        state.spread[device, part, choice] = (times(inverse, x) * x).sum()
 
 
-def adopt(state: LearnerState, part: int, device: int, pools: Statistics, pool: int) -> None:
+def adopt(state: LearnerState, device: int, part: int, pool: Array) -> None:
     """Use a downloaded pool to estimate from now on (Alg. 2 lines 4-5 and 8-9, Alg. 1 line 12)."""
-    copy(state.synced, pools, part, device, pool)
-    estimate(state, part, device)
-    state.gain[part, device] = 0.0
-    if state.local.totals[part, device, 2] > 0.0:  # observed while the upload was under way
-        state.gain[part, device] = growth(state, part, device)
+    state.synced[device, part] = pool
+    estimate(state, device, part)
+    state.gain[device, part] = 0.0
+    if state.local[device, part, -1] > 0.0:  # observed while the upload was under way
+        state.gain[device, part] = growth(state, device, part)
 
 
 # --- a whole exchange, for drivers that hold the fleet and the pools side by side ----------------
 
 
-def snapshot(state: LearnerState, part: int, device: int) -> None:
+def snapshot(state: LearnerState, device: int, part: int) -> None:
     """Remember what an upload carries (Alg. 1 line 9)."""
-    copy(state.sent, state.local, part, device, device)
+    state.sent[device, part] = state.local[device, part]
 
 
-def exchange(state: LearnerState, part: int, device: int, pools: Statistics, pool: int) -> None:
-    """The server merges what was sent; the device drops it from its buffer and adopts the pool."""
-    add(pools, state.sent, part, pool, device)
-    subtract(state.local, state.sent, part, device, device)
-    adopt(state, part, device, pools, pool)
+def exchange(state: LearnerState, device: int, part: int, pool: Array) -> None:
+    """The server merges what was sent (Alg. 2 lines 3 and 7); the device drops it from its buffer
+    and adopts the pool."""
+    pool += state.sent[device, part]
+    state.local[device, part] -= state.sent[device, part]
+    adopt(state, device, part, pool)

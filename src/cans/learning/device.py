@@ -12,7 +12,7 @@ import numpy as np
 from cans.learning import arithmetic
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, BoolArray, LearnerState, Statistics, new_state
+from cans.learning.state import Array, BoolArray, LearnerState, contributions, new_state
 from cans.learning.statistics import SufficientStatistics
 from cans.learning.table import PartitionTable
 
@@ -146,7 +146,7 @@ class DeviceLearner:
             latency = latencies.of(part.part.explains)
             if latency is None:
                 continue
-            arithmetic.observe(self._state, part.number, 0, index, latency)
+            arithmetic.observe(self._state, 0, part.number, index, latency)
             if part.wants_upload():
                 uploads.append(part.upload(time))
         return tuple(uploads)
@@ -175,11 +175,11 @@ class DeviceLearner:
 
     def predictions(self) -> tuple[Array, Array]:
         """Expected latency and width of every choice, as the learner sees them now."""
-        mean = np.zeros(self.table.choices) if self._known is None else self._known.copy()
+        mean = np.zeros(self.table.choices) if self._known is None else self._known
         width = np.zeros(self.table.choices)
-        for part in range(len(self._parts)):
-            mean += self._state.mean[part, 0]
-            width += self._state.mean[part, 0] - arithmetic.optimistic(self._state, part, 0, 1.0)
+        if self._parts:
+            learned = self._state.mean[0].sum(axis=0)
+            mean, width = mean + learned, learned - arithmetic.optimistic(self._state, 0, 1.0)
         return mean, width
 
     def records(self) -> tuple[PartRecord, ...]:
@@ -197,18 +197,16 @@ class DeviceLearner:
 
     def _scores(self, context: Context) -> Array:
         known = self._known if context.known is None else context.known
-        scores = np.zeros(self.table.choices) if known is None else known
-        parts = range(len(self._parts))
+        if not self._parts:
+            return np.zeros(self.table.choices) if known is None else known
         if self.policy.choose is Choose.SAMPLED:
             if context.normals is None:
                 raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
-            for part in parts:
-                scores = scores + arithmetic.sampled(self._state, part, 0, context.normals)
-            return scores
-        weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
-        for part in parts:
-            scores = scores + arithmetic.optimistic(self._state, part, 0, weight)
-        return scores
+            scores = arithmetic.sampled(self._state, 0, context.normals)
+        else:
+            weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
+            scores = arithmetic.optimistic(self._state, 0, weight)
+        return scores if known is None else scores + known
 
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table
@@ -218,7 +216,7 @@ class DeviceLearner:
         if self._parts or self._known is not None:
             predicted = 0.0 if self._known is None else float(self._known[row])
             for part in range(len(self._parts)):
-                predicted += float(self._state.mean[part, 0, row])
+                predicted += float(self._state.mean[0, part, row])
         width = predicted - score
         return Choice(row, table.point_of[row], table.codec_of[row], predicted, width, tied)
 
@@ -283,10 +281,13 @@ class _PartLearner:
         self.round = 0  # of the pool that was adopted last
         self.in_flight: Upload | None = None
         self.retired = SufficientStatistics.zero(self.dimension)
-        arithmetic.estimate(state, number, 0)
+        arithmetic.estimate(state, 0, number)
 
-    def read(self, holders: Statistics) -> SufficientStatistics:
-        return SufficientStatistics.read(holders, self.number, 0, self.dimension)
+    def read(self, holders: Array) -> SufficientStatistics:
+        return SufficientStatistics.unpack(holders[0, self.number], self.dimension)
+
+    def write(self, statistics: SufficientStatistics, holders: Array) -> None:
+        holders[0, self.number] = statistics.pack(self.state.rows.shape[2])
 
     def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
         # Alg. 1 line 2. Offline data enter a pool once and never the local buffer.
@@ -294,10 +295,10 @@ class _PartLearner:
         if self.part.warm:
             width = self.state.rows.shape[2]
             for choice, latency in offline:
-                x = offline_row(self.part, self.table, choice, width)
-                arithmetic.accumulate(holder, self.number, 0, x, np.outer(x, x), latency)
+                plain, slope = contributions(offline_row(self.part, self.table, choice, width))
+                arithmetic.accumulate(holder[0, self.number], plain, slope, latency)
         if not self.part.shared:
-            arithmetic.estimate(self.state, self.number, 0)
+            arithmetic.estimate(self.state, 0, self.number)
             return None
         return self.upload(0.0)
 
@@ -305,11 +306,11 @@ class _PartLearner:
         if self.in_flight is not None:
             return False
         if self.fleet_threshold:
-            return arithmetic.wants_fleet_sync(self.state, self.number, 0, self.fleet_threshold)
-        return arithmetic.wants_upload(self.state, self.number, 0)
+            return arithmetic.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
+        return arithmetic.wants_upload(self.state, 0, self.number)
 
     def upload(self, time: float) -> Upload:
-        arithmetic.snapshot(self.state, self.number, 0)
+        arithmetic.snapshot(self.state, 0, self.number)
         self.in_flight = self._named(self.sequence, self.read(self.state.sent), time)
         self.sequence += 1
         return self.in_flight
@@ -322,7 +323,7 @@ class _PartLearner:
         if download.epoch < self.epoch:
             return  # an old pool that was overtaken by a reset
         if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
-            arithmetic.subtract(self.state.local, self.state.sent, self.number, 0, 0)
+            self.state.local[0, self.number] -= self.state.sent[0, self.number]
             self.in_flight = None
         if download.epoch > self.epoch:
             self._retire()
@@ -330,8 +331,10 @@ class _PartLearner:
         elif download.round < self.round:
             return  # overtaken by a fresher download; its acknowledgement still counted
         self.round = download.round
-        download.statistics.write(self.state.synced, self.number, 0)
-        arithmetic.adopt(self.state, self.number, 0, self.state.synced, 0)
+        self._use(download.statistics)
+
+    def _use(self, pool: SufficientStatistics) -> None:
+        arithmetic.adopt(self.state, 0, self.number, pool.pack(self.state.rows.shape[2]))
 
     def _retire(self) -> None:
         # What is in the buffer was observed for an epoch that the server has ended. What is on
@@ -341,7 +344,7 @@ class _PartLearner:
         if self.in_flight is not None:
             kept = self.in_flight.statistics
         self.retired += buffered - kept
-        kept.write(self.state.local, self.number, 0)
+        self.write(kept, self.state.local)
 
     def record(self) -> PartRecord:
         return PartRecord(
@@ -356,13 +359,12 @@ class _PartLearner:
 
     def restore(self, record: PartRecord) -> None:
         self.epoch, self.sequence, self.retired = record.epoch, record.sequence, record.retired
-        record.synced.write(self.state.synced, self.number, 0)
-        record.local.write(self.state.local, self.number, 0)
+        self.write(record.local, self.state.local)
         self.in_flight = None
         if record.sent is not None:
-            record.sent.write(self.state.sent, self.number, 0)
+            self.write(record.sent, self.state.sent)
             self.in_flight = self._named(self.sequence - 1, record.sent, 0.0)
-        arithmetic.adopt(self.state, self.number, 0, self.state.synced, 0)
+        self._use(record.synced)
 
 
 def pool_key(

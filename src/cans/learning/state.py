@@ -1,8 +1,13 @@
-"""Arrays that the arithmetic works on: plain named tuples, so that numba sees them too.
+"""Arrays that the arithmetic works on: a plain named tuple, so that numba sees it too.
 
-Axis 0 is the part, axis 1 the device (or the pool). One device's learner is a fleet of one; the
+Axis 0 is the device (or the pool), axis 1 the part. One device's learner is a fleet of one; the
 simulator's is the whole fleet. Parts of fewer features are padded with zero columns to the widest
-one: a feature that is always zero learns nothing and changes nothing. Nothing here computes.
+one: a feature that is always zero learns nothing and changes nothing.
+
+Sufficient statistics are one vector, so that adding them is adding vectors:
+
+    [ Sigma, row by row | b | sum of y^2 | sum of age weights | number of observations ]
+      d d                 d   1            1                    1
 """
 
 from __future__ import annotations
@@ -18,42 +23,31 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-class Statistics(NamedTuple):
-    """Sufficient statistics of several holders: Sigma, b, and (sum y^2, weight, count)."""
-
-    sigma: Array  # (parts, holders, d, d)   sum of x x'
-    b: Array  # (parts, holders, d)          sum of y x
-    totals: Array  # (parts, holders, 3)     sum of y^2, sum of age weights, observations
-
-
 class LearnerState(NamedTuple):
     """What each device knows of each part."""
 
     rows: Array  # (parts, choices, d)             features of every choice
-    outers: Array  # (parts, choices, d, d)        x x' of every choice
+    plain: Array  # (parts, choices, size)         statistics of observing 0 there ...
+    slope: Array  # (parts, choices, size)         ... and what each millisecond adds to them
     informative: BoolArray  # (parts, choices)     False where x = 0: nothing to learn there
     shared: BoolArray  # (parts,)                  pooled beyond the device: uploads are made
     uses_local: BoolArray  # (parts,)              estimates use own observations at once
     ridge: float  # lambda
     threshold: float  # log(1 + alpha)
-    synced: Statistics  # used to estimate: the last download, or all of one's own
-    local: Statistics  # observed, not yet acknowledged by the server
-    sent: Statistics  # the share of `local` that is on its way
-    inverse: Array  # (parts, devices, d, d)       (ridge I + Sigma)^-1
-    mean: Array  # (parts, devices, choices)       <theta, x>
-    spread: Array  # (parts, devices, choices)     x' (ridge I + Sigma)^-1 x
-    log_det: Array  # (parts, devices)             log det (ridge I + synced Sigma)
-    gain: Array  # (parts, devices)                upper bound of the growth of log det since then
-    radius: Array  # (parts, devices)              beta of Eq. 3
+    synced: Array  # (devices, parts, size)        to estimate: the last download, or all one's own
+    local: Array  # (devices, parts, size)         observed, not yet acknowledged by the server
+    sent: Array  # (devices, parts, size)          the share of `local` that is on its way
+    inverse: Array  # (devices, parts, d, d)       (ridge I + Sigma)^-1
+    mean: Array  # (devices, parts, choices)       <theta, x>
+    spread: Array  # (devices, parts, choices)     x' (ridge I + Sigma)^-1 x
+    log_det: Array  # (devices, parts)             log det (ridge I + synced Sigma)
+    gain: Array  # (devices, parts)                upper bound of the growth of log det since then
+    radius: Array  # (devices, parts)              beta of Eq. 3
 
 
-def empty_statistics(parts: int, holders: int, dimension: int) -> Statistics:
-    """Statistics of nothing, for so many holders."""
-    return Statistics(
-        np.zeros((parts, holders, dimension, dimension)),
-        np.zeros((parts, holders, dimension)),
-        np.zeros((parts, holders, 3)),
-    )
+def statistics_size(dimension: int) -> int:
+    """Length of the vector of statistics of d features."""
+    return dimension * dimension + dimension + 3
 
 
 def new_state(
@@ -69,27 +63,41 @@ def new_state(
     """The state before anything was seen; `estimate` must run before the first `select`."""
     rows = padded(features)
     parts, choices, dimension = rows.shape
-    radii = np.empty((parts, devices))
+    size = statistics_size(dimension)
+    plain, slope = contributions(rows)
+    radii = np.empty((devices, parts))
     for part in range(parts):
-        radii[part] = radius[part]
+        radii[:, part] = radius[part]
     return LearnerState(
         rows=rows,
-        outers=rows[:, :, :, None] * rows[:, :, None, :],
+        plain=plain,
+        slope=slope,
         informative=np.asarray(rows.any(axis=2)),
         shared=np.array(shared, dtype=np.bool_),
         uses_local=np.array(uses_local, dtype=np.bool_),
         ridge=float(ridge),
         threshold=float(threshold),
-        synced=empty_statistics(parts, devices, dimension),
-        local=empty_statistics(parts, devices, dimension),
-        sent=empty_statistics(parts, devices, dimension),
-        inverse=np.zeros((parts, devices, dimension, dimension)),
-        mean=np.zeros((parts, devices, choices)),
-        spread=np.zeros((parts, devices, choices)),
-        log_det=np.zeros((parts, devices)),
-        gain=np.zeros((parts, devices)),
+        synced=np.zeros((devices, parts, size)),
+        local=np.zeros((devices, parts, size)),
+        sent=np.zeros((devices, parts, size)),
+        inverse=np.zeros((devices, parts, dimension, dimension)),
+        mean=np.zeros((devices, parts, choices)),
+        spread=np.zeros((devices, parts, choices)),
+        log_det=np.zeros((devices, parts)),
+        gain=np.zeros((devices, parts)),
         radius=radii,
     )
+
+
+def contributions(rows: Array) -> tuple[Array, Array]:
+    """The statistics of one observation y of each row are plain + y slope, and y^2 beside it."""
+    *lead, dimension = rows.shape
+    size, square = statistics_size(dimension), dimension * dimension
+    plain, slope = np.zeros((*lead, size)), np.zeros((*lead, size))
+    plain[..., :square] = (rows[..., :, None] * rows[..., None, :]).reshape(*lead, square)
+    plain[..., -2:] = 1.0
+    slope[..., square : square + dimension] = rows
+    return plain, slope
 
 
 def padded(features: Sequence[Array]) -> Array:

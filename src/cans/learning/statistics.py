@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
-from cans.learning.state import Array, Statistics
+from cans.learning.state import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,22 +50,21 @@ class SufficientStatistics:
         return cls(np.outer(vector, vector), y * vector, y * y, 1.0, 1)
 
     @classmethod
-    def read(cls, holders: Statistics, part: int, i: int, dimension: int) -> SufficientStatistics:
-        """The value that one holder of an array of statistics holds, without its padding."""
-        squares, weight, count = holders.totals[part, i]
-        return cls(
-            holders.sigma[part, i, :dimension, :dimension].copy(),
-            holders.b[part, i, :dimension].copy(),
-            float(squares),
-            float(weight),
-            round(float(count)),
-        )
+    def unpack(cls, vector: Array, dimension: int) -> SufficientStatistics:
+        """From the vector of `state.py`, without its padding."""
+        width = isqrt(len(vector) - 2)
+        sigma = vector[: width * width].reshape(width, width)
+        b = vector[width * width : -3]
+        squares, weight, count = vector[-3:].tolist()
+        kept = slice(dimension)
+        return cls(sigma[kept, kept].copy(), b[kept].copy(), squares, weight, round(count))
 
-    def write(self, holders: Statistics, part: int, i: int) -> None:
-        """Put this value into an array of statistics."""
-        holders.sigma[part, i, : self.dimension, : self.dimension] = self.sigma
-        holders.b[part, i, : self.dimension] = self.b
-        holders.totals[part, i] = (self.squares, self.weight, self.count)
+    def pack(self, width: int) -> Array:
+        """As the vector of `state.py`, padded to `width` features."""
+        sigma, b = np.zeros((width, width)), np.zeros(width)
+        sigma[: self.dimension, : self.dimension] = self.sigma
+        b[: self.dimension] = self.b
+        return np.hstack([sigma.ravel(), b, [self.squares, self.weight, self.count]])
 
     @property
     def dimension(self) -> int:

@@ -13,7 +13,6 @@ import numpy as np
 
 from cans.learning.arithmetic import (
     accumulate,
-    add,
     adopt,
     estimate,
     exchange,
@@ -23,11 +22,10 @@ from cans.learning.arithmetic import (
     optimistic,
     sampled,
     snapshot,
-    subtract,
     wants_fleet_sync,
     wants_upload,
 )
-from cans.learning.state import Array, BoolArray, IntArray, LearnerState, Statistics
+from cans.learning.state import Array, BoolArray, IntArray, LearnerState
 from cans.simulation.episode import Episode
 
 CHOOSE_OPTIMISTIC, CHOOSE_SAMPLED, CHOOSE_UNIFORM, CHOOSE_LOCAL, CHOOSE_OFFLOAD = range(5)
@@ -73,10 +71,11 @@ class Record(NamedTuple):
 
 def enrol(
     state: LearnerState,
-    pools: Statistics,
+    pools: Array,
     pool_of: IntArray,
     part: int,
-    offline_rows: Array,
+    offline_plain: Array,
+    offline_slope: Array,
     offline_choice: IntArray,
     offline_ms: Array,
 ) -> None:
@@ -85,22 +84,26 @@ def enrol(
     for device in range(devices):
         holder = state.local if state.shared[part] else state.synced
         for run in range(runs):
-            x = offline_rows[offline_choice[device, run]]
-            accumulate(holder, part, device, x, x.reshape(-1, 1) * x, offline_ms[device, run])
+            choice = offline_choice[device, run]
+            accumulate(
+                holder[device, part],
+                offline_plain[choice],
+                offline_slope[choice],
+                offline_ms[device, run],
+            )
         if state.shared[part]:
-            snapshot(state, part, device)
-            add(pools, state.sent, part, pool_of[part, device], device)
-            subtract(state.local, state.sent, part, device, device)
+            pools[pool_of[device, part], part] += state.local[device, part]
+            state.local[device, part] = 0.0
     for device in range(devices):
         if state.shared[part]:
-            adopt(state, part, device, pools, pool_of[part, device])
+            adopt(state, device, part, pools[pool_of[device, part], part])
         else:
-            estimate(state, part, device)
+            estimate(state, device, part)
 
 
 def play(
     state: LearnerState,
-    pools: Statistics,
+    pools: Array,
     pool_of: IntArray,
     explains: Array,
     rules: Rules,
@@ -113,7 +116,7 @@ def play(
     local = choices - 1
     devices = truth.type_of.shape[0]
     frames = np.zeros(devices, dtype=np.int64)
-    waiting = np.zeros((max(rules.parts, 1), devices), dtype=np.bool_)
+    waiting = np.zeros((devices, state.rows.shape[0]), dtype=np.bool_)
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
         device = episode.active[t]
@@ -142,19 +145,18 @@ def play(
                     + rules.knows[2] * truth.server_ms
                 )
             scores = known
-            weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
-            for part in range(rules.parts):
-                if rules.choose == CHOOSE_SAMPLED:
-                    scores = scores + sampled(state, part, device, episode.normals[t])
-                else:
-                    scores = scores + optimistic(state, part, device, weight)
+            if rules.choose == CHOOSE_SAMPLED:
+                scores = known + sampled(state, device, episode.normals[t])
+            elif rules.parts > 0:
+                weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
+                scores = known + optimistic(state, device, weight)
             if rules.forced_sampling and must_not_stay_local(frames[device]):
                 scores[local] = np.inf
             pick, tied = lowest(scores)
             record.ties[0] += tied
             predicted = known[pick]
             for part in range(rules.parts):
-                predicted += state.mean[part, device, pick]
+                predicted += state.mean[device, part, pick]
             record.error_ms[t] = abs(predicted - expected[pick])
         record.picks[t] = pick
         record.regret_ms[t] = expected[pick] - expected.min()
@@ -162,9 +164,9 @@ def play(
         # --- a waiting upload travels with this round's request
         if not rules.immediate and pick != local:
             for part in range(rules.parts):
-                if waiting[part, device]:
-                    waiting[part, device] = False
-                    exchange(state, part, device, pools, pool_of[part, device])
+                if waiting[device, part]:
+                    waiting[device, part] = False
+                    exchange(state, device, part, pools[pool_of[device, part], part])
                     record.uploads[t] += 1
                     record.part_uploads[part] += 1
 
@@ -187,21 +189,21 @@ def play(
             explained = 0.0
             for segment in range(3):
                 explained += explains[part, segment] * latency[segment]
-            observe(state, part, device, pick, explained)
+            observe(state, device, part, pick, explained)
             if rules.fleet_threshold > 0.0:
-                if wants_fleet_sync(state, part, device, rules.fleet_threshold):
+                if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
-                        snapshot(state, part, other)
-                        exchange(state, part, other, pools, pool_of[part, other])
+                        snapshot(state, other, part)
+                        exchange(state, other, part, pools[pool_of[other, part], part])
                     for other in range(devices):
-                        adopt(state, part, other, pools, pool_of[part, other])
+                        adopt(state, other, part, pools[pool_of[other, part], part])
                     record.uploads[t] += devices
                     record.part_uploads[part] += devices
-            elif not waiting[part, device] and wants_upload(state, part, device):
-                snapshot(state, part, device)
+            elif not waiting[device, part] and wants_upload(state, device, part):
+                snapshot(state, device, part)
                 if rules.immediate:
-                    exchange(state, part, device, pools, pool_of[part, device])
+                    exchange(state, device, part, pools[pool_of[device, part], part])
                     record.uploads[t] += 1
                     record.part_uploads[part] += 1
                 else:
-                    waiting[part, device] = True
+                    waiting[device, part] = True

@@ -10,7 +10,7 @@ import numpy as np
 from cans.learning.confidence import Evidence, radius
 from cans.learning.device import exploration_weight, fleet_state, offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, IntArray, LearnerState, Statistics, empty_statistics
+from cans.learning.state import Array, IntArray, LearnerState, statistics_size
 from cans.simulation.engine import Record, Rules, Truth
 from cans.simulation.episode import Episode
 from cans.simulation.worlds import World
@@ -22,8 +22,8 @@ class Fleet(NamedTuple):
     """Everything `play` needs but the episode."""
 
     state: LearnerState
-    pools: Statistics
-    pool_of: IntArray  # (parts, devices)
+    pools: Array  # (pools, parts, size)
+    pool_of: IntArray  # (devices, parts)
     explains: Array  # (parts, 3)
     rules: Rules
     truth: Truth
@@ -42,17 +42,17 @@ def lay_out(
     table = world.table
     state = fleet_state(table, policy, hyperparameters, world.devices, radii)
     parts, choices, width = state.rows.shape
-    pool_of = np.zeros((parts, world.devices), dtype=np.int64)
+    pool_of = np.zeros((world.devices, parts), dtype=np.int64)
     offline_rows = np.zeros((parts, choices, width))
     explains = np.zeros((parts, len(SEGMENTS)))
     for number, part in enumerate(policy.parts):
-        pool_of[number] = members_of(part, world) if part.shared else 0
+        pool_of[:, number] = members_of(part, world) if part.shared else 0
         explains[number] = [segment in part.explains for segment in SEGMENTS]
         offline_rows[number] = [offline_row(part, table, c, width) for c in range(choices)]
     frame_weights = [exploration_weight(key) for key in (False, True)]
     return Fleet(
         state=state,
-        pools=empty_statistics(parts, int(pool_of.max()) + 1, width),
+        pools=np.zeros((int(pool_of.max()) + 1, parts, statistics_size(width))),
         pool_of=pool_of,
         explains=explains,
         rules=Rules(

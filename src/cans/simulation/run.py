@@ -15,6 +15,7 @@ import numpy as np
 
 from cans.errors import InputError, unknown_name
 from cans.learning.policies import Hyperparameters, policy_named
+from cans.learning.state import contributions
 from cans.simulation import compiled, loop
 from cans.simulation.engine import Record
 from cans.simulation.episode import Episode
@@ -189,7 +190,7 @@ def play_fleet(
             fleet.pools,
             fleet.pool_of,
             part,
-            fleet.offline_rows[part],
+            *contributions(fleet.offline_rows[part]),
             episode.offline_choice if warm else cold.astype(np.int64),
             episode.offline_ms if warm else cold,
         )
