@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log1p
+from math import inf, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -146,7 +146,8 @@ class DeviceLearner:
             latency = latencies.of(part.part.explains)
             if latency is None:
                 continue
-            arithmetic.observe(self._state, 0, part.number, index, latency)
+            if self._state.informative[part.number, index]:
+                arithmetic.observe(self._state, 0, part.number, index, latency)
             if part.wants_upload():
                 uploads.append(part.upload(time))
         return tuple(uploads)
@@ -245,11 +246,10 @@ def fleet_state(
     return new_state(
         [table.columns(part.explains) for part in parts],
         devices,
-        shared=[part.shared for part in parts],
         uses_local=[part.uses_local or not part.shared for part in parts],
         radius=[(radius or {}).get(part.name, default) for part in parts],
+        threshold=[log1p(hyperparameters.alpha) if part.shared else inf for part in parts],
         ridge=hyperparameters.ridge,
-        threshold=log1p(hyperparameters.alpha),
     )
 
 
@@ -290,13 +290,12 @@ class _PartLearner:
         holders[0, self.number] = statistics.pack(self.state.rows.shape[2])
 
     def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
-        # Alg. 1 line 2. Offline data enter a pool once and never the local buffer.
-        holder = self.state.local if self.part.shared else self.state.synced
+        # Alg. 1 line 2. What is pooled leaves the local buffer for good with sequence 0.
         if self.part.warm:
             width = self.state.rows.shape[2]
             for choice, latency in offline:
                 plain, slope = contributions(offline_row(self.part, self.table, choice, width))
-                arithmetic.accumulate(holder[0, self.number], plain, slope, latency)
+                arithmetic.accumulate(self.state.local[0, self.number], plain, slope, latency)
         if not self.part.shared:
             arithmetic.estimate(self.state, 0, self.number)
             return None
@@ -307,6 +306,8 @@ class _PartLearner:
             return False
         if self.fleet_threshold:
             return arithmetic.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
+        if self.state.gain[0, self.number] <= self.state.threshold[self.number]:
+            return False
         return arithmetic.wants_upload(self.state, 0, self.number)
 
     def upload(self, time: float) -> Upload:

@@ -30,16 +30,15 @@ class LearnerState(NamedTuple):
     plain: Array  # (parts, choices, size)         statistics of observing 0 there ...
     slope: Array  # (parts, choices, size)         ... and what each millisecond adds to them
     informative: BoolArray  # (parts, choices)     False where x = 0: nothing to learn there
-    shared: BoolArray  # (parts,)                  pooled beyond the device: uploads are made
     uses_local: BoolArray  # (parts,)              estimates use own observations at once
+    threshold: Array  # (parts,)                   log(1 + alpha); infinite: nothing is uploaded
     ridge: float  # lambda
-    threshold: float  # log(1 + alpha)
-    synced: Array  # (devices, parts, size)        to estimate: the last download, or all one's own
-    local: Array  # (devices, parts, size)         observed, not yet acknowledged by the server
+    synced: Array  # (devices, parts, size)        the last download
+    local: Array  # (devices, parts, size)         observed, not (yet) taken in by the server
     sent: Array  # (devices, parts, size)          the share of `local` that is on its way
     inverse: Array  # (devices, parts, d, d)       (ridge I + Sigma)^-1
     mean: Array  # (devices, parts, choices)       <theta, x>
-    spread: Array  # (devices, parts, choices)     x' (ridge I + Sigma)^-1 x
+    norm: Array  # (devices, parts, choices)       |x| in the norm of (ridge I + Sigma)^-1
     log_det: Array  # (devices, parts)             log det (ridge I + synced Sigma)
     gain: Array  # (devices, parts)                upper bound of the growth of log det since then
     radius: Array  # (devices, parts)              beta of Eq. 3
@@ -54,11 +53,10 @@ def new_state(
     features: Sequence[Array],
     devices: int,
     *,
-    shared: Sequence[bool],
     uses_local: Sequence[bool],
     radius: Sequence[Array | float],
+    threshold: Sequence[float],
     ridge: float,
-    threshold: float,
 ) -> LearnerState:
     """The state before anything was seen; `estimate` must run before the first `select`."""
     rows = padded(features)
@@ -73,16 +71,15 @@ def new_state(
         plain=plain,
         slope=slope,
         informative=np.asarray(rows.any(axis=2)),
-        shared=np.array(shared, dtype=np.bool_),
         uses_local=np.array(uses_local, dtype=np.bool_),
+        threshold=np.array(threshold, dtype=np.float64),
         ridge=float(ridge),
-        threshold=float(threshold),
         synced=np.zeros((devices, parts, size)),
         local=np.zeros((devices, parts, size)),
         sent=np.zeros((devices, parts, size)),
         inverse=np.zeros((devices, parts, dimension, dimension)),
         mean=np.zeros((devices, parts, choices)),
-        spread=np.zeros((devices, parts, choices)),
+        norm=np.zeros((devices, parts, choices)),
         log_det=np.zeros((devices, parts)),
         gain=np.zeros((devices, parts)),
         radius=radii,

@@ -82,20 +82,15 @@ def enrol(
     """Alg. 1 line 2: every device joins a part with its offline runs; then all adopt their pool."""
     devices, runs = offline_choice.shape
     for device in range(devices):
-        holder = state.local if state.shared[part] else state.synced
         for run in range(runs):
             choice = offline_choice[device, run]
-            accumulate(
-                holder[device, part],
-                offline_plain[choice],
-                offline_slope[choice],
-                offline_ms[device, run],
-            )
-        if state.shared[part]:
+            plain, slope = offline_plain[choice], offline_slope[choice]
+            accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
+        if pool_of[device, part] >= 0:
             pools[pool_of[device, part], part] += state.local[device, part]
             state.local[device, part] = 0.0
     for device in range(devices):
-        if state.shared[part]:
+        if pool_of[device, part] >= 0:
             adopt(state, device, part, pools[pool_of[device, part], part])
         else:
             estimate(state, device, part)
@@ -189,7 +184,8 @@ def play(
             explained = 0.0
             for segment in range(3):
                 explained += explains[part, segment] * latency[segment]
-            observe(state, device, part, pick, explained)
+            if state.informative[part, pick]:
+                observe(state, device, part, pick, explained)
             if rules.fleet_threshold > 0.0:
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
@@ -199,7 +195,9 @@ def play(
                         adopt(state, other, part, pools[pool_of[other, part], part])
                     record.uploads[t] += devices
                     record.part_uploads[part] += devices
-            elif not waiting[device, part] and wants_upload(state, device, part):
+            elif state.gain[device, part] > state.threshold[part]:
+                if waiting[device, part] or not wants_upload(state, device, part):
+                    continue
                 snapshot(state, device, part)
                 if rules.immediate:
                     exchange(state, device, part, pools[pool_of[device, part], part])

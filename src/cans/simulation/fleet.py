@@ -23,7 +23,7 @@ class Fleet(NamedTuple):
 
     state: LearnerState
     pools: Array  # (pools, parts, size)
-    pool_of: IntArray  # (devices, parts)
+    pool_of: IntArray  # (devices, parts)  -1: keeps its observations to itself
     explains: Array  # (parts, 3)
     rules: Rules
     truth: Truth
@@ -46,13 +46,13 @@ def lay_out(
     offline_rows = np.zeros((parts, choices, width))
     explains = np.zeros((parts, len(SEGMENTS)))
     for number, part in enumerate(policy.parts):
-        pool_of[:, number] = members_of(part, world) if part.shared else 0
+        pool_of[:, number] = members_of(part, world) if part.shared else -1
         explains[number] = [segment in part.explains for segment in SEGMENTS]
         offline_rows[number] = [offline_row(part, table, c, width) for c in range(choices)]
     frame_weights = [exploration_weight(key) for key in (False, True)]
     return Fleet(
         state=state,
-        pools=np.zeros((int(pool_of.max()) + 1, parts, statistics_size(width))),
+        pools=np.zeros((max(int(pool_of.max()) + 1, 1), parts, statistics_size(width))),
         pool_of=pool_of,
         explains=explains,
         rules=Rules(
