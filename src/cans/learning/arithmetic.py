@@ -14,77 +14,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from cans.learning.algebra import (
+    accumulate,
+    b_of,
+    cholesky,
+    inverse_from,
+    log_determinant,
+    sigma_of,
+    times,
+)
+from cans.learning.physical import estimate_physically, physical_scores
 from cans.learning.state import Array, LearnerState
 
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
-
-
-# --- linear algebra ------------------------------------------------------------------------------
-
-
-def times(matrix: Array, vector: Array) -> Array:
-    """matrix @ vector, without BLAS."""
-    product: Array = (matrix * vector).sum(axis=1)
-    return product
-
-
-def cholesky(matrix: Array) -> Array:
-    """The lower triangle L with L L' = matrix, column by column."""
-    size = matrix.shape[0]
-    lower = np.zeros((size, size))
-    for j in range(size):
-        column = matrix[j:, j] - (lower[j:, :j] * lower[j, :j]).sum(axis=1)
-        lower[j:, j] = column / np.sqrt(column[0])
-    return lower
-
-
-def log_determinant(lower: Array) -> float:
-    """log det of the matrix whose Cholesky factor is `lower`."""
-    total = 0.0
-    for j in range(lower.shape[0]):
-        total += 2.0 * np.log(lower[j, j])
-    return total
-
-
-def inverse_from(lower: Array) -> Array:
-    """The inverse of the matrix whose Cholesky factor is `lower`."""
-    size = lower.shape[0]
-    half = np.zeros((size, size))  # the inverse of `lower`, row by row
-    for i in range(size):
-        half[i, i] = 1.0
-        for j in range(i):
-            half[i] -= lower[i, j] * half[j]
-        half[i] /= lower[i, i]
-    inverse = np.zeros((size, size))
-    for i in range(size):
-        inverse += half[i].reshape(-1, 1) * half[i]
-    return inverse
-
-
-# --- sufficient statistics: an additive value ----------------------------------------------------
-
-
-def sigma_of(statistics: Array, ridge: float) -> Array:
-    """Sigma + ridge I. The ridge is never stored: it is added here, when estimating."""
-    dimension = int(np.sqrt(statistics.shape[0] - 2))  # d d + d + 3 lies between d^2 and (d + 1)^2
-    sigma = statistics[: dimension * dimension].copy().reshape(dimension, dimension)
-    for j in range(dimension):
-        sigma[j, j] += ridge
-    return sigma
-
-
-def b_of(statistics: Array) -> Array:
-    """b = sum of y x."""
-    dimension = int(np.sqrt(statistics.shape[0] - 2))
-    b: Array = statistics[dimension * dimension : dimension * dimension + dimension]
-    return b
-
-
-def accumulate(statistics: Array, plain: Array, slope: Array, latency: float) -> None:
-    """Sigma += x x', b += latency x (Alg. 1 line 7)."""
-    statistics += plain + latency * slope
-    statistics[-3] += latency * latency
 
 
 # --- select --------------------------------------------------------------------------------------
@@ -92,6 +35,8 @@ def accumulate(statistics: Array, plain: Array, slope: Array, latency: float) ->
 
 def optimistic(state: LearnerState, device: int, weight: float) -> Array:
     """Σ over the parts of <theta, x> - weight radius |x|_{Sigma^-1}, for every choice (Eq. 3)."""
+    if state.physics.used:
+        return physical_scores(state, device)
     mean, norm, radius = state.mean[device], state.norm[device], state.radius[device]
     scores: Array = mean[0] - (weight * radius[0]) * norm[0]
     for part in range(1, mean.shape[0]):
@@ -132,7 +77,9 @@ def observe(state: LearnerState, device: int, part: int, choice: int, latency: f
     accumulate(
         state.local[device, part], state.plain[part, choice], state.slope[part, choice], latency
     )
-    if state.uses_local[part]:
+    if state.physics.used:
+        state.physics.stale[device, part] = True
+    elif state.uses_local[part]:
         refine(state, device, part, choice, latency)
 
 
@@ -168,6 +115,8 @@ def wants_upload(state: LearnerState, device: int, part: int) -> bool:
     log-determinant. Only when the bound passes the threshold need anyone ask; then the determinant
     is computed and replaces the bound. So the answer is exact, and nearly always free.
     """
+    if state.threshold[part] < 0.0:  # a policy that shares every observation
+        return bool(state.local[device, part, -1] > 0.0)
     state.gain[device, part] = growth(state, device, part)
     return bool(state.gain[device, part] > state.threshold[part])
 
@@ -201,16 +150,31 @@ def estimate(state: LearnerState, device: int, part: int) -> None:
         state.norm[device, part, choice] = np.sqrt((times(inverse, x) * x).sum())
 
 
-def adopt(state: LearnerState, device: int, part: int, pool: Array) -> None:
-    """Use a downloaded pool to estimate from now on (Alg. 2 lines 4-5 and 8-9, Alg. 1 line 12)."""
+def adopt(state: LearnerState, device: int, part: int, pool: Array, time: float) -> None:
+    """Use a downloaded pool, as it was at `time`, to estimate from now on.
+
+    Alg. 2 lines 4-5 and 8-9, Alg. 1 line 12.
+    """
     state.synced[device, part] = pool
-    estimate(state, device, part)
+    state.synced_time[device, part] = time
     state.gain[device, part] = 0.0
+    if state.physics.used:
+        state.physics.stale[device, part] = True
+        return
+    estimate(state, device, part)
     if state.local[device, part, -1] > 0.0:  # observed since the upload was made
         state.gain[device, part] = growth(state, device, part)
 
 
-# --- a whole exchange, for drivers that hold the fleet and the pools side by side ----------------
+def refresh(state: LearnerState, device: int, time: float) -> None:
+    """Before a choice: estimate anew what has changed, or has aged noticeably, since last time."""
+    for part in range(state.rows.shape[0]):
+        since = time - state.physics.estimated_at[device, part]
+        if state.physics.stale[device, part] or since > 0.01 * state.half_life[part]:
+            estimate_physically(state, device, part, time)
+
+
+# --- upload --------------------------------------------------------------------------------------
 
 
 def snapshot(state: LearnerState, device: int, part: int) -> None:
@@ -218,9 +182,6 @@ def snapshot(state: LearnerState, device: int, part: int) -> None:
     state.sent[device, part] = state.local[device, part]
 
 
-def exchange(state: LearnerState, device: int, part: int, pool: Array) -> None:
-    """The server merges what was sent (Alg. 2 lines 3 and 7); the device drops it from its buffer
-    and adopts the pool."""
-    pool += state.sent[device, part]
+def acknowledged(state: LearnerState, device: int, part: int) -> None:
+    """The server has it: drop it from the buffer, and nothing that was observed meanwhile."""
     state.local[device, part] -= state.sent[device, part]
-    adopt(state, device, part, pool)

@@ -9,12 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning import arithmetic
+from cans.learning import algebra, arithmetic, physical
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, BoolArray, LearnerState, contributions, new_state
+from cans.learning.state import (
+    Array,
+    BoolArray,
+    LearnerState,
+    Physics,
+    contributions,
+    new_state,
+    padded,
+    statistics_size,
+)
 from cans.learning.statistics import SufficientStatistics
 from cans.learning.table import PartitionTable
+from cans.learning.viability import floors, viable_choices
 
 KEY_FRAME_WEIGHT = 0.8  # ANS: L on key frames ...
 OTHER_FRAME_WEIGHT = 0.2  # ... and on all others
@@ -119,13 +129,10 @@ class DeviceLearner:
         """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
         context = context or Context()
         self._frame += 1
-        match self.policy.choose:
-            case Choose.LOCAL:
-                return self._made(self.table.local, False)
-            case Choose.OFFLOAD:
-                return self._made(0, False)
-            case Choose.UNIFORM:
-                return self._made(int(context.uniform * self.table.choices), False)
+        if self._state.physics.used:
+            arithmetic.refresh(self._state, 0, context.time)
+        if self.policy.choose in (Choose.LOCAL, Choose.OFFLOAD, Choose.UNIFORM):
+            return self._made(self._unlearned(context), False)
         scores = self._scores(context)
         if context.allowed is not None:
             scores = np.where(context.allowed, scores, np.inf)
@@ -148,9 +155,34 @@ class DeviceLearner:
                 continue
             if self._state.informative[part.number, index]:
                 arithmetic.observe(self._state, 0, part.number, index, latency)
+                if self._state.physics.used:
+                    part.remember(index, latency, time)
             if part.wants_upload():
                 uploads.append(part.upload(time))
         return tuple(uploads)
+
+    def wants_probe(self, time: float) -> bool:
+        """Whether to time a small exchange: this device stays local and nobody has told of the
+        link for a while. Rate-limited by the pool itself: one device's probe answers for all."""
+        part = self._parts.get("link")
+        if part is None or self.table.probe is None:
+            return False
+        heard = self._state.synced_time[0, part.number]
+        return bool(time - heard > self.policy.probe_after_s)
+
+    def observe_probe(self, latency: float, time: float = 0.0) -> tuple[Upload, ...]:
+        """Learn from a timed exchange of `table.probe`; it feeds the link part only."""
+        part = self._parts["link"]
+        part.accumulate(self._probe_row(part), latency)
+        self._state.physics.stale[0, part.number] = True
+        return (part.upload(time),) if part.in_flight is None else ()
+
+    def _probe_row(self, part: _PartLearner) -> Array:
+        row = np.zeros(self._state.rows.shape[2])
+        probe = self.table.probe
+        assert probe is not None  # wants_probe said so
+        row[: len(probe)] = probe
+        return row
 
     def adopt(self, download: Download) -> None:
         """Alg. 1 lines 11-12: estimate with what the server returned from now on."""
@@ -158,6 +190,10 @@ class DeviceLearner:
         if part is None or part.key != download.key:
             raise ValueError(f"not a pool of this device: {download.key}")
         part.adopt(download)
+
+    def acknowledge(self, download: Download) -> None:
+        """Take note that an upload has arrived, without adopting the pool that came with it."""
+        self._parts[download.key.part].acknowledge(download)
 
     def flush(self, time: float = 0.0) -> tuple[Upload, ...]:
         """Upload every shared part now, trigger or not; what is already on its way goes again."""
@@ -195,6 +231,19 @@ class DeviceLearner:
                 part.restore(record)
 
     # --- inside ---
+
+    def _unlearned(self, context: Context) -> int:
+        """The choice of a policy that looks at nothing."""
+        rows = list(range(self.table.choices))
+        if context.allowed is not None:
+            rows = [row for row in rows if context.allowed[row]]
+        match self.policy.choose:
+            case Choose.LOCAL:
+                return rows[-1]
+            case Choose.OFFLOAD:
+                return rows[0]
+            case _:
+                return rows[int(context.uniform * len(rows))]
 
     def _scores(self, context: Context) -> Array:
         known = self._known if context.known is None else context.known
@@ -243,13 +292,50 @@ def fleet_state(
         if radius is None and policy.parts:
             raise ValueError("radius 'theory' must be computed by who knows the fleet")
         default = 0.0
+    features = [table.columns(part.explains) for part in parts]
     return new_state(
-        [table.columns(part.explains) for part in parts],
+        features,
         devices,
         uses_local=[part.uses_local or not part.shared for part in parts],
         radius=[(radius or {}).get(part.name, default) for part in parts],
-        threshold=[log1p(hyperparameters.alpha) if part.shared else inf for part in parts],
-        ridge=hyperparameters.ridge,
+        threshold=[_threshold(part, hyperparameters) for part in parts],
+        half_life=[part.half_life_s for part in parts],
+        ridge=hyperparameters.ridge if policy.ridge is None else policy.ridge,
+        physics=_physics(policy, table, features, devices) if policy.physical else None,
+    )
+
+
+def _threshold(part: Part, hyperparameters: Hyperparameters) -> float:
+    """Growth of log det beyond which a part is uploaded."""
+    if not part.shared:
+        return inf
+    return -1.0 if part.eager else log1p(hyperparameters.alpha)
+
+
+def _physics(
+    policy: Policy, table: PartitionTable, features: Sequence[Array], devices: int
+) -> Physics:
+    rows = padded(features)
+    parts, choices, width = rows.shape
+    names = [part.name for part in policy.parts]
+    both = "front" in names and "server" in names
+    assert policy.physical is not None
+    viable = viable_choices(table) if policy.physical.prune else np.ones(choices, dtype=np.bool_)
+    return Physics(
+        used=True,
+        kappa=policy.physical.kappa,
+        nonnegative=policy.physical.nonnegative,
+        viable=viable,
+        floor=np.array([floors(part) for part in rows]),
+        dimension=np.array([each.shape[1] for each in features]),
+        spread=np.array([part.spread for part in policy.parts]),
+        front_part=names.index("front") if both else -1,
+        server_part=names.index("server") if both else -1,
+        own=np.zeros((devices, parts, statistics_size(width))),
+        own_time=np.zeros((devices, parts)),
+        low=np.zeros((devices, parts, choices)),
+        stale=np.ones((devices, parts), dtype=np.bool_),
+        estimated_at=np.zeros((devices, parts)),
     )
 
 
@@ -294,12 +380,22 @@ class _PartLearner:
         if self.part.warm:
             width = self.state.rows.shape[2]
             for choice, latency in offline:
-                plain, slope = contributions(offline_row(self.part, self.table, choice, width))
-                arithmetic.accumulate(self.state.local[0, self.number], plain, slope, latency)
+                self.accumulate(offline_row(self.part, self.table, choice, width), latency)
         if not self.part.shared:
             arithmetic.estimate(self.state, 0, self.number)
             return None
         return self.upload(0.0)
+
+    def accumulate(self, x: Array, latency: float) -> None:
+        """Take in an observation that is not of a choice: a partial local run, or a probe."""
+        plain, slope = contributions(x)
+        algebra.accumulate(self.state.local[0, self.number], plain, slope, latency)
+        if self.state.physics.used:
+            algebra.accumulate(self.state.physics.own[0, self.number], plain, slope, latency)
+
+    def remember(self, choice: int, latency: float, time: float) -> None:
+        """Keep one's own observations apart as well, to tell how one differs from the pool."""
+        physical.remember(self.state, 0, self.number, choice, latency, time)
 
     def wants_upload(self) -> bool:
         if self.in_flight is not None:
@@ -321,21 +417,26 @@ class _PartLearner:
         return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics, time)
 
     def adopt(self, download: Download) -> None:
+        self.acknowledge(download)
         if download.epoch < self.epoch:
             return  # an old pool that was overtaken by a reset
-        if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
-            self.state.local[0, self.number] -= self.state.sent[0, self.number]
-            self.in_flight = None
         if download.epoch > self.epoch:
             self._retire()
             self.epoch = download.epoch
+            if self.state.physics.used:  # the device's own past belongs to the ended epoch too
+                self.state.physics.own[0, self.number] = 0.0
         elif download.round < self.round:
             return  # overtaken by a fresher download; its acknowledgement still counted
         self.round = download.round
-        self._use(download.statistics)
+        self._use(download.statistics, download.time)
 
-    def _use(self, pool: SufficientStatistics) -> None:
-        arithmetic.adopt(self.state, 0, self.number, pool.pack(self.state.rows.shape[2]))
+    def _use(self, pool: SufficientStatistics, time: float) -> None:
+        arithmetic.adopt(self.state, 0, self.number, pool.pack(self.state.rows.shape[2]), time)
+
+    def acknowledge(self, download: Download) -> None:
+        if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
+            arithmetic.acknowledged(self.state, 0, self.number)
+            self.in_flight = None
 
     def _retire(self) -> None:
         # What is in the buffer was observed for an epoch that the server has ended. What is on
@@ -365,7 +466,7 @@ class _PartLearner:
         if record.sent is not None:
             self.write(record.sent, self.state.sent)
             self.in_flight = self._named(self.sequence - 1, record.sent, 0.0)
-        self._use(record.synced)
+        self._use(record.synced, float(self.state.synced_time[0, self.number]))
 
 
 def pool_key(

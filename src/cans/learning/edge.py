@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 
+import numpy as np
+
+from cans.learning import algebra, physical
 from cans.learning.messages import Download, PoolKey, Upload
+from cans.learning.policies import policy_named
 from cans.learning.statistics import SufficientStatistics
 
 
@@ -33,12 +38,37 @@ class Received:
 
 
 @dataclass(frozen=True)
+class Rules:
+    """How a pool ages and when it starts anew; the paper's never do either."""
+
+    half_life_s: float = inf
+    watched: bool = False
+    ridge: float = 0.01
+
+    def factor(self, elapsed: float) -> float:
+        return algebra.remaining(elapsed, self.half_life_s)
+
+
+PLAIN = Rules()
+
+
+def rules_of(key: PoolKey) -> Rules:
+    """The rules of a pool: its policy is part of its name."""
+    policy = policy_named(key.policy)
+    part = policy.part(key.part)
+    ridge = PLAIN.ridge if policy.ridge is None else policy.ridge
+    return Rules(part.half_life_s, part.watched, ridge)
+
+
+@dataclass(frozen=True)
 class Pool:
     """Everything merged under one key, and what the laws need to account for the rest."""
 
     statistics: SufficientStatistics
     epoch: int = 0
     round: int = 0  # merges so far: the paper's logical order t
+    time: float = 0.0  # of the last merge; the statistics are aged to it
+    alarm: tuple[float, float] = (0.0, 0.0)  # evidence of having become slower, and faster
     retired: SufficientStatistics | None = None  # of epochs that ended, late uploads included
 
     @classmethod
@@ -46,18 +76,36 @@ class Pool:
         return cls(SufficientStatistics.zero(dimension))
 
 
-def merged(pool: Pool, received: Received, upload: Upload) -> tuple[Pool, Received]:
+def merged(
+    pool: Pool, received: Received, upload: Upload, time: float = 0.0, rules: Rules = PLAIN
+) -> tuple[Pool, Received]:
     """Alg. 2 lines 3 and 7, made safe: a repeat changes nothing, a late epoch is retired.
 
-    `received` is what this pool has taken in from the upload's sender before.
+    `received` is what this pool has taken in from the upload's sender before; `time` is the
+    server's. The upload and the pool are brought to one time before they are added, so that the
+    order of merging does not matter.
     """
     if upload.sequence in received:
         return pool, received
     received = received.including(upload.sequence)
     if upload.epoch < pool.epoch:
         return replace(pool, retired=_plus(pool.retired, upload.statistics)), received
-    total = pool.statistics + upload.statistics
-    return replace(pool, statistics=total, round=pool.round + 1), received
+    now = max(pool.time, time)
+    pool = replace(pool, statistics=pool.statistics.aged(rules.factor(now - pool.time)), time=now)
+    fresh = upload.statistics.aged(rules.factor(now - min(upload.time, now)))
+    if rules.watched:
+        pool = _watched(pool, fresh, rules)
+    return replace(pool, statistics=pool.statistics + fresh, round=pool.round + 1), received
+
+
+def _watched(pool: Pool, upload: SufficientStatistics, rules: Rules) -> Pool:
+    """The pool with the evidence of this upload, or started anew if that was too much."""
+    width = pool.statistics.dimension
+    alarm = np.array(pool.alarm)
+    residual = physical.surprise(pool.statistics.pack(width), upload.pack(width), rules.ridge)
+    if physical.alarmed(alarm, residual):
+        return restarted(pool)
+    return replace(pool, alarm=(float(alarm[0]), float(alarm[1])))
 
 
 def restarted(pool: Pool) -> Pool:
@@ -66,6 +114,7 @@ def restarted(pool: Pool) -> Pool:
         pool,
         statistics=SufficientStatistics.zero(pool.statistics.dimension),
         epoch=pool.epoch + 1,
+        alarm=(0.0, 0.0),
         retired=_plus(pool.retired, pool.statistics),
     )
 
@@ -100,21 +149,20 @@ class EdgeAggregator:
                 f"{pool.statistics.dimension}: {upload.key}"
             )
         sender = (upload.key, upload.device, upload.incarnation)
-        pool, received = merged(pool, self.received.get(sender, Received()), upload)
+        received = self.received.get(sender, Received())
+        pool, received = merged(pool, received, upload, time, rules_of(upload.key))
         self.pools[upload.key], self.received[sender] = pool, received
-        return download_of(upload.key, pool, time, upload.sequence)
+        return download_of(upload.key, pool, upload.sequence)
 
-    def download(self, key: PoolKey, time: float = 0.0) -> Download:
+    def download(self, key: PoolKey) -> Download:
         """The pool as it is now; a device has joined it before."""
-        return download_of(key, self.pools[key], time)
+        return download_of(key, self.pools[key])
 
     def reset(self, key: PoolKey) -> None:
         """Start a pool anew."""
         self.pools[key] = restarted(self.pools[key])
 
 
-def download_of(
-    key: PoolKey, pool: Pool, time: float = 0.0, acknowledged: int | None = None
-) -> Download:
+def download_of(key: PoolKey, pool: Pool, acknowledged: int | None = None) -> Download:
     """The message that carries a pool."""
-    return Download(key, pool.epoch, pool.statistics, pool.round, acknowledged, time)
+    return Download(key, pool.epoch, pool.statistics, pool.round, acknowledged, pool.time)

@@ -53,7 +53,10 @@ class Upload:
 
 @dataclass(frozen=True)
 class Download:
-    """A pool as the server holds it now, and which upload of the receiver it already contains."""
+    """A pool as the server holds it, and which upload of the receiver it already contains.
+
+    `time` is that of the pool's last merge, by the server's clock: what it holds is aged to then.
+    """
 
     key: PoolKey
     epoch: int

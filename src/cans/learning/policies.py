@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
 from cans.errors import InputError, unknown_name
 
@@ -39,10 +40,23 @@ class Part:
     pool: Pool
     warm: bool = False  # starts from the offline experience
     uses_local: bool = False  # estimates with its own observations before any download
+    eager: bool = False  # uploads every observation, without waiting for the determinant
+    half_life_s: float = inf  # an observation's worth halves in this time, by the server's clock
+    watched: bool = False  # starts anew when its predictions stay off in one direction
+    spread: float = 0.0  # devices of the pool differ by about this share; each learns its factor
 
     @property
     def shared(self) -> bool:
         return self.pool is not Pool.DEVICE
+
+
+@dataclass(frozen=True)
+class Physical:
+    """Which of the physical assumptions a policy makes; see `physical.py` and `viability.py`."""
+
+    nonnegative: bool = True  # theta >= 0
+    kappa: float = 2.0  # width in estimated standard deviations; 0: the constant beta instead
+    prune: bool = True  # leave out choices that no possible theta makes best
 
 
 @dataclass(frozen=True)
@@ -56,12 +70,21 @@ class Policy:
     knows: tuple[str, ...] = ()  # segments whose expected latency is given, not learned
     truth: bool = False  # what it knows is today's truth, not yesterday's profile (oracle)
     fleet_sync: bool = False  # a trigger synchronises everyone at once (DisLinUCB)
+    fresh: bool = False  # pools are brought up to date before every choice
+    physical: Physical | None = None  # estimates that respect what latency is
+    ridge: float | None = None  # the policy's own; None: the hyper-parameter's
+    probe_after_s: float = inf  # a device that stays local times a small exchange when the link
+    # has not been heard of for so long
     forced_sampling: bool = False  # ANS: sometimes the local choice is forbidden
     key_frames: bool = False  # ANS: explore less on important frames
 
     @property
     def learns(self) -> bool:
         return bool(self.parts)
+
+    def part(self, name: str) -> Part:
+        """The part of this name."""
+        return next(part for part in self.parts if part.name == name)
 
     @property
     def simulation_only(self) -> bool:
@@ -113,9 +136,63 @@ def _warm(part: Part) -> Part:
     return replace(part, warm=True)
 
 
+def _shared(part: Part, pool: Pool, half_life_s: float) -> Part:
+    return replace(
+        part, pool=pool, uses_local=True, eager=True, half_life_s=half_life_s, watched=True
+    )
+
+
+_CANS = Policy(
+    "cans",
+    "CANS",
+    (
+        replace(_shared(_warm(_FRONT), Pool.GROUP, 3600.0), spread=0.2),
+        _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK, 600.0),
+        _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, 1800.0),
+    ),
+    fresh=True,
+    physical=Physical(),
+    ridge=1e-4,
+    probe_after_s=20.0,
+)
+
+
+def _each_part(name: str, **changes: object) -> Policy:
+    parts = tuple(replace(part, **changes) for part in _CANS.parts)  # type: ignore[arg-type]
+    return replace(_CANS, name=name, title=name, parts=parts)
+
+
+def _physics(name: str, **changes: object) -> Policy:
+    physical = replace(Physical(), **changes)  # type: ignore[arg-type]
+    return replace(_CANS, name=name, title=name, physical=physical)
+
+
+ABLATIONS: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        # `cans` with one ingredient turned off each
+        replace(
+            _CANS,
+            name="cans-two-parts",
+            title="cans-two-parts",
+            parts=(_CANS.parts[0], _shared(_BACK, Pool.EVERYONE, 600.0)),
+        ),
+        replace(_CANS, name="cans-stale-pools", title="cans-stale-pools", fresh=False),
+        _physics("cans-all-points", prune=False),
+        _physics("cans-any-sign", nonnegative=False),
+        _physics("cans-fixed-radius", kappa=0.0),
+        _each_part("cans-no-forgetting", half_life_s=inf),
+        _each_part("cans-no-detector", watched=False),
+        replace(_CANS, name="cans-no-probes", title="cans-no-probes", probe_after_s=inf),
+        _each_part("cans-no-offset", spread=0.0),
+    )
+}
+
+
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
+        _CANS,
         # the paper's algorithm and its ablation (sections IV-B and V-C)
         Policy("fedlinucb-dw", "FedLinUCB-DW", (_warm(_FRONT), _BACK)),
         Policy("fedlinucb-decouple", "FedLinUCB-Decouple", (_FRONT, _BACK)),
@@ -151,7 +228,7 @@ POLICIES: dict[str, Policy] = {
 
 def policy_named(name: str) -> Policy:
     """The policy of this name; an unknown name is an error that lists the known ones."""
-    try:
-        return POLICIES[name]
-    except KeyError:
-        raise unknown_name("policy", name, POLICIES) from None
+    policy = POLICIES.get(name) or ABLATIONS.get(name)
+    if policy is None:
+        raise unknown_name("policy", name, POLICIES)
+    return policy

@@ -23,6 +23,37 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
+class Physics(NamedTuple):
+    """What policy `cans` holds beyond the paper's statistics; see `physical.py`."""
+
+    used: bool
+    kappa: float  # width in estimated standard deviations; 0: `radius` as it was given
+    nonnegative: bool  # theta >= 0, and the floors that follow from it
+    viable: BoolArray  # (choices,)                can win for some possible theta
+    floor: Array  # (parts, choices, choices)      what p costs at least, in units of what q costs
+    dimension: IntArray  # (parts,)                features without the padding
+    spread: (
+        Array  # (parts,)                      how much devices of one pool differ; 0: not at all
+    )
+    front_part: int  # for the test that the server is the faster one; -1: cannot be told
+    server_part: int
+    own: Array  # (devices, parts, size)           everything this device observed itself
+    own_time: Array  # (devices, parts)            the time to which it is aged
+    low: Array  # (devices, parts, choices)        the least latency that is still plausible
+    stale: BoolArray  # (devices, parts)           something was learned since the last estimate
+    estimated_at: Array  # (devices, parts)
+
+
+class PoolState(NamedTuple):
+    """The server's pools, as arrays."""
+
+    statistics: Array  # (pools, parts, size)
+    time: Array  # (pools, parts)                  of the last merge; statistics are aged to it
+    epoch: IntArray  # (pools, parts)
+    round: IntArray  # (pools, parts)              merges so far
+    alarm: Array  # (pools, parts, 2)              evidence of having become slower, and faster
+
+
 class LearnerState(NamedTuple):
     """What each device knows of each part."""
 
@@ -32,8 +63,11 @@ class LearnerState(NamedTuple):
     informative: BoolArray  # (parts, choices)     False where x = 0: nothing to learn there
     uses_local: BoolArray  # (parts,)              estimates use own observations at once
     threshold: Array  # (parts,)                   log(1 + alpha); infinite: nothing is uploaded
+    half_life: Array  # (parts,)                   of an observation's worth; may be infinite
     ridge: float  # lambda
     synced: Array  # (devices, parts, size)        the last download
+    synced_time: Array  # (devices, parts)         when the server last merged into it
+    epoch: IntArray  # (devices, parts)            of the pool that was adopted
     local: Array  # (devices, parts, size)         observed, not (yet) taken in by the server
     sent: Array  # (devices, parts, size)          the share of `local` that is on its way
     inverse: Array  # (devices, parts, d, d)       (ridge I + Sigma)^-1
@@ -42,6 +76,7 @@ class LearnerState(NamedTuple):
     log_det: Array  # (devices, parts)             log det (ridge I + synced Sigma)
     gain: Array  # (devices, parts)                upper bound of the growth of log det since then
     radius: Array  # (devices, parts)              beta of Eq. 3
+    physics: Physics
 
 
 def statistics_size(dimension: int) -> int:
@@ -56,7 +91,9 @@ def new_state(
     uses_local: Sequence[bool],
     radius: Sequence[Array | float],
     threshold: Sequence[float],
+    half_life: Sequence[float],
     ridge: float,
+    physics: Physics | None = None,
 ) -> LearnerState:
     """The state before anything was seen; `estimate` must run before the first `select`."""
     rows = padded(features)
@@ -73,8 +110,11 @@ def new_state(
         informative=np.asarray(rows.any(axis=2)),
         uses_local=np.array(uses_local, dtype=np.bool_),
         threshold=np.array(threshold, dtype=np.float64),
+        half_life=np.array(half_life, dtype=np.float64),
         ridge=float(ridge),
         synced=np.zeros((devices, parts, size)),
+        synced_time=np.zeros((devices, parts)),
+        epoch=np.zeros((devices, parts), dtype=np.int64),
         local=np.zeros((devices, parts, size)),
         sent=np.zeros((devices, parts, size)),
         inverse=np.zeros((devices, parts, dimension, dimension)),
@@ -83,6 +123,39 @@ def new_state(
         log_det=np.zeros((devices, parts)),
         gain=np.zeros((devices, parts)),
         radius=radii,
+        physics=physics or no_physics(),
+    )
+
+
+def no_physics() -> Physics:
+    """For the paper's policies: nothing, of the right types."""
+    flag, number, series = np.zeros(0, dtype=np.bool_), np.zeros(0), np.zeros((0, 0))
+    return Physics(
+        used=False,
+        kappa=0.0,
+        nonnegative=False,
+        viable=flag,
+        floor=np.zeros((0, 0, 0)),
+        dimension=np.zeros(0, dtype=np.int64),
+        spread=number,
+        front_part=-1,
+        server_part=-1,
+        own=np.zeros((0, 0, 0)),
+        own_time=series,
+        low=np.zeros((0, 0, 0)),
+        stale=np.zeros((0, 0), dtype=np.bool_),
+        estimated_at=series,
+    )
+
+
+def new_pools(pools: int, parts: int, dimension: int) -> PoolState:
+    """Pools of nothing."""
+    return PoolState(
+        statistics=np.zeros((pools, parts, statistics_size(dimension))),
+        time=np.zeros((pools, parts)),
+        epoch=np.zeros((pools, parts), dtype=np.int64),
+        round=np.zeros((pools, parts), dtype=np.int64),
+        alarm=np.zeros((pools, parts, 2)),
     )
 
 

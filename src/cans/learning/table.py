@@ -35,10 +35,14 @@ class PartitionTable:
     point_of: Sequence[int] = ()
     codec_of: Sequence[str] = ()
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    probe: Array | None = None  # link features of a small timed exchange
     digest: str = ""
     version: str = "1"
 
     def __post_init__(self) -> None:
+        if self.probe is not None:
+            largest = np.asarray(self.link, dtype=np.float64).max(axis=0)
+            object.__setattr__(self, "probe", np.asarray(self.probe) / np.maximum(largest, 1e-300))
         for segment in SEGMENTS:
             object.__setattr__(self, segment, _scaled(getattr(self, segment), segment))
         choices = len(self.front)

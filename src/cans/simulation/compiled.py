@@ -16,8 +16,11 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from cans.learning import arithmetic, state
+from cans.learning import algebra, arithmetic, physical, state
 from cans.simulation import engine
+
+COMPILED = (algebra, physical, arithmetic, engine)
+"""In this order: each module calls only functions of those before it."""
 
 
 def numba_installed() -> bool:
@@ -29,7 +32,7 @@ def numba_installed() -> bool:
 
 @cache
 def compiled_functions() -> dict[str, Callable[..., Any]]:
-    """Every function of `arithmetic` and `engine`, compiled."""
+    """Every function of the learner's arithmetic and of `engine`, compiled."""
     import numba
     from numba.core import config
 
@@ -37,8 +40,10 @@ def compiled_functions() -> dict[str, Callable[..., Any]]:
     config.CACHE_DIR = str(_cache_folder())
     try:
         jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-        functions = _compile(arithmetic, {}, jit)
-        return functions | _compile(engine, functions, jit)
+        functions: dict[str, Callable[..., Any]] = {}
+        for module in COMPILED:
+            functions |= _compile(module, functions, jit)
+        return functions
     finally:
         config.CACHE_DIR = before
 
@@ -58,7 +63,9 @@ def _compile(
 
 
 def _cache_folder() -> Path:
-    sources = "".join(inspect.getsource(module) for module in (state, arithmetic, engine))
+    sources = "".join(
+        inspect.getsource(module) for module in (state, algebra, physical, arithmetic, engine)
+    )
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
     folder = Path.home() / ".cache" / "cans" / f"compiled-{digest}"
     try:

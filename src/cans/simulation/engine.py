@@ -1,8 +1,8 @@
 """A whole run over arrays, in the subset of NumPy that numba compiles.
 
 `play` is the simulator's round loop for a fleet held in arrays. It contains no learning: every
-formula is a call into `cans.learning.arithmetic`, the same functions that `DeviceLearner` and
-`EdgeAggregator` call. `compiled.py` jits both; without numba `play` runs as plain Python.
+formula is a call into `cans.learning`, the same functions that `DeviceLearner` and `EdgeAggregator`
+call. `compiled.py` jits all of them; without numba `play` runs as plain Python.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cans.learning.algebra import accumulate
 from cans.learning.arithmetic import (
-    accumulate,
+    acknowledged,
     adopt,
     estimate,
-    exchange,
     lowest,
     must_not_stay_local,
     observe,
     optimistic,
+    refresh,
     sampled,
     snapshot,
     wants_fleet_sync,
     wants_upload,
 )
-from cans.learning.state import Array, BoolArray, IntArray, LearnerState
+from cans.learning.physical import merge, remember
+from cans.learning.state import Array, BoolArray, IntArray, LearnerState, PoolState
 from cans.simulation.episode import Episode
 
 CHOOSE_OPTIMISTIC, CHOOSE_SAMPLED, CHOOSE_UNIFORM, CHOOSE_LOCAL, CHOOSE_OFFLOAD = range(5)
@@ -40,7 +42,12 @@ class Truth(NamedTuple):
     link_ms: Array
     link_fixed_ms: Array
     server_ms: Array
+    probe_ms: Array  # (networks, 2)  of a probe: the share that a slower link stretches, the rest
     has_front: BoolArray  # (choices,) False at the raw input: nothing runs on the device
+    allowed: BoolArray  # (types, choices)
+    report: Array  # (devices,)       what a device reports of a millisecond: 1, or a lie
+    samples: Array  # (types, networks, choices, most, 3)  measured rounds to draw from, or none
+    sample_count: IntArray  # (types, networks, choices)
 
 
 class Rules(NamedTuple):
@@ -54,6 +61,13 @@ class Rules(NamedTuple):
     key_frame_weight: Array  # (2,) exploration on other frames and on key frames
     fleet_threshold: float  # > 0: a trigger synchronises everyone
     immediate: bool  # uploads go out at once; otherwise with the next offloaded round
+    fresh: bool  # pools are adopted before a choice, not after an upload
+    pool_age: float  # ... if the last adoption is at least so many rounds ago
+    watched: BoolArray  # (parts,)
+    probe_after: float
+    probe_plain: Array  # statistics of observing a probe: `contributions` of its features
+    probe_slope: Array
+    link_part: int  # -1: none
 
 
 class Record(NamedTuple):
@@ -62,16 +76,19 @@ class Record(NamedTuple):
     active: IntArray
     picks: IntArray
     regret_ms: Array
+    expected_ms: Array  # of the choice, before noise
     latency_ms: Array
     error_ms: Array
-    uploads: IntArray  # (rounds,) how many parts were exchanged
+    uploads: IntArray  # (rounds,) how many parts were uploaded
     part_uploads: IntArray  # (parts,)
+    part_downloads: IntArray  # (parts,)
+    probes: IntArray  # (1,)
     ties: IntArray  # (1,)
 
 
 def enrol(
     state: LearnerState,
-    pools: Array,
+    pools: PoolState,
     pool_of: IntArray,
     part: int,
     offline_plain: Array,
@@ -86,19 +103,74 @@ def enrol(
             choice = offline_choice[device, run]
             plain, slope = offline_plain[choice], offline_slope[choice]
             accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
+            if state.physics.used:
+                own = state.physics.own[device, part]
+                accumulate(own, plain, slope, offline_ms[device, run])
         if pool_of[device, part] >= 0:
-            pools[pool_of[device, part], part] += state.local[device, part]
+            pools.statistics[pool_of[device, part], part] += state.local[device, part]
+            pools.round[pool_of[device, part], part] += 1
             state.local[device, part] = 0.0
     for device in range(devices):
         if pool_of[device, part] >= 0:
-            adopt(state, device, part, pools[pool_of[device, part], part])
+            adopt(state, device, part, pools.statistics[pool_of[device, part], part], 0.0)
         else:
             estimate(state, device, part)
 
 
+def deliver(
+    state: LearnerState,
+    pools: PoolState,
+    pool: int,
+    device: int,
+    part: int,
+    time: float,
+    watched: bool,
+) -> None:
+    """An upload reaches the server, which merges it or, if its epoch has ended, retires it."""
+    if state.epoch[device, part] == pools.epoch[pool, part]:
+        sent = state.sent[device, part]
+        merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched)
+    acknowledged(state, device, part)
+
+
+def take_in(
+    state: LearnerState, pools: PoolState, pool: int, device: int, part: int, waiting: bool
+) -> None:
+    """A download reaches the device."""
+    if pools.epoch[pool, part] > state.epoch[device, part]:
+        state.epoch[device, part] = pools.epoch[pool, part]
+        state.local[device, part] = 0.0
+        if waiting:
+            state.local[device, part] = state.sent[device, part]
+        if state.physics.used:
+            state.physics.own[device, part] = 0.0
+    adopt(state, device, part, pools.statistics[pool, part], pools.time[pool, part])
+
+
+def nth_allowed(allowed: BoolArray, n: int) -> int:
+    """The choice that is the n-th allowed one."""
+    for choice in range(allowed.shape[0]):
+        if allowed[choice]:
+            if n == 0:
+                return choice
+            n -= 1
+    return int(allowed.shape[0] - 1)
+
+
+def measure(truth: Truth, episode: Episode, t: int, pick: int, local: int, latency: Array) -> None:
+    """Expected latencies become measured ones; a segment that does not take place takes 0 ms."""
+    for segment in range(3):
+        takes_place = truth.has_front[pick] if segment == 0 else pick != local
+        if takes_place:
+            measured = latency[segment] * episode.factor[t, segment] + episode.shift[t, segment]
+            latency[segment] = max(measured, 0.0) if episode.clip else measured
+        else:
+            latency[segment] = 0.0
+
+
 def play(
     state: LearnerState,
-    pools: Array,
+    pools: PoolState,
     pool_of: IntArray,
     explains: Array,
     rules: Rules,
@@ -110,27 +182,43 @@ def play(
     choices = truth.front_ms.shape[1]
     local = choices - 1
     devices = truth.type_of.shape[0]
+    parts = state.rows.shape[0]
     frames = np.zeros(devices, dtype=np.int64)
-    waiting = np.zeros((devices, state.rows.shape[0]), dtype=np.bool_)
+    waiting = np.zeros((devices, parts), dtype=np.bool_)
+    refreshed = np.full(devices, -np.inf)
+    seen = np.zeros((devices, parts), dtype=np.int64)
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
         device = episode.active[t]
+        time = float(t)
         record.active[t] = device
         frames[device] += 1
+        network = truth.network_of[device]
+        allowed = truth.allowed[truth.type_of[device]]
         front = truth.front_ms[truth.type_of[device]]
-        link = truth.link_ms[truth.network_of[device]]
+        link = truth.link_ms[network]
         scale = episode.scale[t]
         expected = (
             front * scale[0] + truth.link_fixed_ms + link * scale[1] + truth.server_ms * scale[2]
         )
 
+        # --- pull before select
+        if rules.fresh and time - refreshed[device] >= rules.pool_age:
+            refreshed[device] = time
+            for part in range(rules.parts):
+                pool = pool_of[device, part]
+                if pools.round[pool, part] != seen[device, part]:
+                    seen[device, part] = pools.round[pool, part]
+                    take_in(state, pools, pool, device, part, waiting[device, part])
+                    record.part_downloads[part] += 1
+
         # --- select (Alg. 1 line 4)
         if rules.choose == CHOOSE_LOCAL:
-            pick = local
+            pick = nth_allowed(allowed, allowed.sum() - 1)
         elif rules.choose == CHOOSE_OFFLOAD:
-            pick = 0
+            pick = nth_allowed(allowed, 0)
         elif rules.choose == CHOOSE_UNIFORM:
-            pick = int(episode.uniform[t] * choices)
+            pick = nth_allowed(allowed, int(episode.uniform[t] * allowed.sum()))
         else:
             known = expected
             if not rules.truth:
@@ -143,8 +231,11 @@ def play(
             if rules.choose == CHOOSE_SAMPLED:
                 scores = known + sampled(state, device, episode.normals[t])
             elif rules.parts > 0:
+                if state.physics.used:
+                    refresh(state, device, time)
                 weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
                 scores = known + optimistic(state, device, weight)
+            scores = np.where(allowed, scores, np.inf)
             if rules.forced_sampling and must_not_stay_local(frames[device]):
                 scores[local] = np.inf
             pick, tied = lowest(scores)
@@ -154,54 +245,77 @@ def play(
                 predicted += state.mean[device, part, pick]
             record.error_ms[t] = abs(predicted - expected[pick])
         record.picks[t] = pick
-        record.regret_ms[t] = expected[pick] - expected.min()
+        record.expected_ms[t] = expected[pick]
+        record.regret_ms[t] = expected[pick] - np.where(allowed, expected, np.inf).min()
 
         # --- a waiting upload travels with this round's request
         if not rules.immediate and pick != local:
             for part in range(rules.parts):
                 if waiting[device, part]:
                     waiting[device, part] = False
-                    exchange(state, device, part, pools[pool_of[device, part], part])
+                    pool = pool_of[device, part]
+                    deliver(state, pools, pool, device, part, time, rules.watched[part])
+                    take_in(state, pools, pool, device, part, False)
+                    seen[device, part] = pools.round[pool, part]
                     record.uploads[t] += 1
                     record.part_uploads[part] += 1
+                    record.part_downloads[part] += 1
 
         # --- measure (line 5)
-        latency[0] = front[pick] * scale[0]
-        latency[1] = truth.link_fixed_ms[pick] + link[pick] * scale[1]
-        latency[2] = truth.server_ms[pick] * scale[2]
-        for segment in range(3):
-            takes_place = truth.has_front[pick] if segment == 0 else pick != local
-            if takes_place:
-                measured = latency[segment] * episode.factor[t, segment]
-                measured += episode.shift[t, segment]
-                latency[segment] = max(measured, 0.0) if episode.clip else measured
-            else:
-                latency[segment] = 0.0
+        if truth.samples.shape[3] > 0:
+            kind = truth.type_of[device]
+            row = int(episode.draw[t] * truth.sample_count[kind, network, pick])
+            latency[:] = truth.samples[kind, network, pick, row]
+        else:
+            latency[0] = front[pick] * scale[0]
+            latency[1] = truth.link_fixed_ms[pick] + link[pick] * scale[1]
+            latency[2] = truth.server_ms[pick] * scale[2]
+            measure(truth, episode, t, pick, local, latency)
         record.latency_ms[t] = latency[0] + latency[1] + latency[2]
+        latency *= truth.report[device]
 
-        # --- observe (lines 7-9) and exchange (lines 10-12, Alg. 2)
+        # --- observe (lines 7-9) and upload (lines 10-12, Alg. 2)
         for part in range(rules.parts):
             explained = 0.0
             for segment in range(3):
                 explained += explains[part, segment] * latency[segment]
             if state.informative[part, pick]:
                 observe(state, device, part, pick, explained)
+                if state.physics.used:
+                    remember(state, device, part, pick, explained, time)
             if rules.fleet_threshold > 0.0:
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
                         snapshot(state, other, part)
-                        exchange(state, other, part, pools[pool_of[other, part], part])
+                        deliver(state, pools, pool_of[other, part], other, part, time, False)
                     for other in range(devices):
-                        adopt(state, other, part, pools[pool_of[other, part], part])
+                        take_in(state, pools, pool_of[other, part], other, part, False)
                     record.uploads[t] += devices
                     record.part_uploads[part] += devices
-            elif state.gain[device, part] > state.threshold[part]:
-                if waiting[device, part] or not wants_upload(state, device, part):
+                    record.part_downloads[part] += devices
+                continue
+            silent = time - state.synced_time[device, part]
+            probed = part == rules.link_part and pick == local and silent > rules.probe_after
+            if probed:
+                record.probes[0] += 1
+                ping = truth.probe_ms[network, 0] * scale[1] + truth.probe_ms[network, 1]
+                ping = max(ping * episode.factor[t, 1] + episode.shift[t, 1], 0.0)
+                ping *= truth.report[device]
+                plain, slope = rules.probe_plain, rules.probe_slope
+                accumulate(state.local[device, part], plain, slope, ping)
+                accumulate(state.physics.own[device, part], plain, slope, ping)
+                state.physics.stale[device, part] = True
+            if probed or state.gain[device, part] > state.threshold[part]:
+                if waiting[device, part] or not (probed or wants_upload(state, device, part)):
                     continue
                 snapshot(state, device, part)
-                if rules.immediate:
-                    exchange(state, device, part, pools[pool_of[device, part], part])
-                    record.uploads[t] += 1
-                    record.part_uploads[part] += 1
-                else:
+                if not rules.immediate:
                     waiting[device, part] = True
+                    continue
+                pool = pool_of[device, part]
+                deliver(state, pools, pool, device, part, time, rules.watched[part])
+                record.uploads[t] += 1
+                record.part_uploads[part] += 1
+                if not rules.fresh:
+                    take_in(state, pools, pool, device, part, False)
+                    record.part_downloads[part] += 1

@@ -25,6 +25,7 @@ class Episode(NamedTuple):
     factor: Array  # (rounds, 3)             multiplicative noise
     shift: Array  # (rounds, 3)              additive noise, milliseconds
     uniform: Array  # (rounds,)              for policy `random`
+    draw: Array  # (rounds,)                 which measured sample, in world `trace`
     normals: Array  # (rounds, d)            for policy `lints`
     key_frame: BoolArray  # (rounds,)        for policy `ans`
     clip: bool  # a measured latency below zero is zero
@@ -50,6 +51,8 @@ def draw_episode(
     scale[:, 0] = 1.0 / speed[active]
     if world.gamma and world.gamma_mode == "round":
         scale[:, 0] /= rng.uniform(1 - world.gamma, 1 + world.gamma, rounds)
+    if world.drift is not None:
+        scale *= world.drift(world, active, rng)
     factor, shift = _noise(world, (rounds, 3), rng)
 
     offline_choice = rng.integers(1, choices, (devices, offline_runs))  # points 1..P
@@ -63,6 +66,7 @@ def draw_episode(
         factor=factor,
         shift=shift,
         uniform=rng.random(rounds),
+        draw=rng.random(rounds),
         normals=rng.standard_normal((rounds, normals)),
         key_frame=rng.random(rounds) < KEY_FRAMES,
         clip=clip,

@@ -10,7 +10,14 @@ import numpy as np
 from cans.learning.confidence import Evidence, radius
 from cans.learning.device import exploration_weight, fleet_state, offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, IntArray, LearnerState, statistics_size
+from cans.learning.state import (
+    Array,
+    IntArray,
+    LearnerState,
+    PoolState,
+    contributions,
+    new_pools,
+)
 from cans.simulation.engine import Record, Rules, Truth
 from cans.simulation.episode import Episode
 from cans.simulation.worlds import World
@@ -22,7 +29,7 @@ class Fleet(NamedTuple):
     """Everything `play` needs but the episode."""
 
     state: LearnerState
-    pools: Array  # (pools, parts, size)
+    pools: PoolState
     pool_of: IntArray  # (devices, parts)  -1: keeps its observations to itself
     explains: Array  # (parts, 3)
     rules: Rules
@@ -36,7 +43,8 @@ def lay_out(
     policy: Policy,
     hyperparameters: Hyperparameters,
     radii: Mapping[str, Array] | None,
-    immediate: bool,
+    immediate: bool = True,
+    pool_age: float = 0.0,
 ) -> Fleet:
     """A fleet that has not joined yet."""
     table = world.table
@@ -49,10 +57,16 @@ def lay_out(
         pool_of[:, number] = members_of(part, world) if part.shared else -1
         explains[number] = [segment in part.explains for segment in SEGMENTS]
         offline_rows[number] = [offline_row(part, table, c, width) for c in range(choices)]
+    names = [part.name for part in policy.parts]
+    link_part = names.index("link") if "link" in names and table.probe is not None else -1
+    probe_row = np.zeros(width)
+    if table.probe is not None and link_part >= 0:
+        probe_row[: len(table.probe)] = table.probe
+    probe_plain, probe_slope = contributions(probe_row)
     frame_weights = [exploration_weight(key) for key in (False, True)]
     return Fleet(
         state=state,
-        pools=np.zeros((max(int(pool_of.max()) + 1, 1), parts, statistics_size(width))),
+        pools=new_pools(max(int(pool_of.max()) + 1, 1), parts, width),
         pool_of=pool_of,
         explains=explains,
         rules=Rules(
@@ -64,6 +78,13 @@ def lay_out(
             key_frame_weight=np.array(frame_weights if policy.key_frames else [1.0, 1.0]),
             fleet_threshold=hyperparameters.fleet_threshold if policy.fleet_sync else 0.0,
             immediate=immediate,
+            fresh=policy.fresh,
+            pool_age=pool_age,
+            watched=np.array([part.watched for part in policy.parts] or [False]),
+            probe_after=policy.probe_after_s,
+            probe_plain=probe_plain,
+            probe_slope=probe_slope,
+            link_part=link_part,
         ),
         truth=Truth(
             type_of=world.type_of,
@@ -72,7 +93,12 @@ def lay_out(
             link_ms=world.link_ms,
             link_fixed_ms=world.link_fixed_ms,
             server_ms=world.server_ms,
+            probe_ms=world.probe_ms,
             has_front=np.asarray(table.front.any(axis=1)),
+            allowed=world.allowed,
+            report=world.report,
+            samples=world.samples,
+            sample_count=world.sample_count,
         ),
         offline_rows=offline_rows,
         warm=tuple(part.warm for part in policy.parts),
@@ -98,10 +124,13 @@ def new_record(rounds: int, parts: int) -> Record:
         active=np.zeros(rounds, dtype=np.int64),
         picks=np.zeros(rounds, dtype=np.int64),
         regret_ms=np.zeros(rounds),
+        expected_ms=np.zeros(rounds),
         latency_ms=np.zeros(rounds),
         error_ms=np.full(rounds, np.nan),
         uploads=np.zeros(rounds, dtype=np.int64),
         part_uploads=np.zeros(max(parts, 1), dtype=np.int64),
+        part_downloads=np.zeros(max(parts, 1), dtype=np.int64),
+        probes=np.zeros(1, dtype=np.int64),
         ties=np.zeros(1, dtype=np.int64),
     )
 

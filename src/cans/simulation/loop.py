@@ -11,7 +11,7 @@ import numpy as np
 
 from cans.learning.device import Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator
-from cans.learning.messages import DeviceIdentity, Upload
+from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
 from cans.learning.state import Array
 from cans.simulation.engine import Record
@@ -72,54 +72,79 @@ def play(
     episode: Episode,
     radii: Mapping[str, Array] | None = None,
     immediate: bool = True,
+    pool_age: float = 0.0,
 ) -> Record:
     """Play an episode with objects and messages."""
     edge = EdgeAggregator()
     learners = new_learners(world, policy, hyperparameters, radii)
     enrol(learners, edge, episode)
     record = new_record(episode.rounds, len(policy.parts))
-    part_number = {part.name: i for i, part in enumerate(policy.parts)}
+    number = {part.name: i for i, part in enumerate(policy.parts)}
     waiting: dict[int, list[Upload]] = {}
+    refreshed: dict[int, float] = {}
+    seen: dict[tuple[int, PoolKey], int] = {}
 
-    def exchange(device: int, upload: Upload, t: int) -> None:
-        learners[device].adopt(edge.merge(upload, float(t)))
+    def receive(device: int, download: Download) -> None:
+        seen[device, download.key] = download.round
+        learners[device].adopt(download)
+        record.part_downloads[number[download.key.part]] += 1
+
+    def send(device: int, upload: Upload, time: float, adopts: bool) -> None:
+        download = edge.merge(upload, time)
         record.uploads[t] += 1
-        record.part_uploads[part_number[upload.key.part]] += 1
+        record.part_uploads[number[upload.key.part]] += 1
+        if adopts:
+            receive(device, download)
+        else:
+            learners[device].acknowledge(download)
 
     for t in range(episode.rounds):
-        device = int(episode.active[t])
+        device, time = int(episode.active[t]), float(t)
         learner = learners[device]
         expected = _expected(world, episode, t)
+        allowed = world.allowed[world.type_of[device]]
+        if policy.fresh and time - refreshed.get(device, -np.inf) >= pool_age:
+            refreshed[device] = time
+            for key in learner.pools():
+                if edge.pools[key].round != seen.get((device, key), 0):
+                    receive(device, edge.download(key))
+
+        total = expected.sum(axis=0)
         choice = learner.select(
             Context(
-                time=float(t),
+                time=time,
                 uniform=float(episode.uniform[t]),
                 normals=episode.normals[t],
                 key_frame=bool(episode.key_frame[t]),
-                known=expected.sum(axis=0) if policy.truth else None,
+                allowed=allowed,
+                known=total if policy.truth else None,
             )
         )
-        total = expected.sum(axis=0)
         pick = choice.row
         record.active[t] = device
         record.picks[t] = pick
-        record.regret_ms[t] = total[pick] - total.min()
+        record.expected_ms[t] = total[pick]
+        record.regret_ms[t] = total[pick] - total[allowed].min()
         record.error_ms[t] = abs(choice.predicted_ms - total[pick])
 
         if pick != world.table.local:  # a waiting upload travels with this round's request
             for upload in waiting.pop(device, []):
-                exchange(device, upload, t)
+                send(device, upload, time, adopts=True)
 
         latencies = _measured(world, episode, t, pick, expected[:, pick])
         record.latency_ms[t] = sum(latencies)
-        uploads = learner.observe(choice, Latencies(*latencies), float(t))
+        reported = Latencies(*(float(ms * world.report[device]) for ms in latencies))
+        uploads = learner.observe(choice, reported, time)
+        if pick == world.table.local and learner.wants_probe(time):
+            record.probes[0] += 1
+            uploads += learner.observe_probe(_probe(world, episode, t), time)
         if policy.fleet_sync and uploads:
-            _synchronise(learners, edge, uploads, float(t))
-            record.uploads[t] += len(learners)
-            record.part_uploads[0] += len(learners)
+            _synchronise(learners, edge, uploads, time)
+            for count in (record.uploads[t : t + 1], record.part_uploads, record.part_downloads):
+                count[0] += len(learners)
         elif immediate:
             for upload in uploads:
-                exchange(device, upload, t)
+                send(device, upload, time, adopts=not policy.fresh)
         elif uploads:
             waiting.setdefault(device, []).extend(uploads)
     record.ties[0] = sum(learner.tied for learner in learners)
@@ -142,12 +167,26 @@ def _measured(
     world: World, episode: Episode, t: int, pick: int, expected: Array
 ) -> tuple[float, ...]:
     """Expected latencies as they were disturbed; a segment that does not take place takes 0 ms."""
+    if world.samples.shape[3]:
+        device = episode.active[t]
+        where = world.type_of[device], world.network_of[device], pick
+        row = int(episode.draw[t] * world.sample_count[where])
+        return tuple(world.samples[where][row].tolist())
     offloads = pick != world.table.local
     takes_place = (bool(world.table.front[pick].any()), offloads, offloads)
     measured = expected * episode.factor[t] + episode.shift[t]
     if episode.clip:
         measured = np.maximum(measured, 0.0)
     return tuple(float(ms) if real else 0.0 for ms, real in zip(measured, takes_place, strict=True))
+
+
+def _probe(world: World, episode: Episode, t: int) -> float:
+    """What a small exchange takes, disturbed as this round's link."""
+    device = episode.active[t]
+    stretched, fixed = world.probe_ms[world.network_of[device]]
+    expected = stretched * episode.scale[t, 1] + fixed
+    disturbed = expected * episode.factor[t, 1] + episode.shift[t, 1]
+    return float(max(disturbed, 0.0) * world.report[device])
 
 
 def _synchronise(

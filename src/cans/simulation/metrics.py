@@ -33,6 +33,7 @@ class Run:
     picks: dict[int, int]  # partition point -> rounds
     picks_by_type: dict[str, dict[int, int]]
     ties: int
+    probes: int  # small exchanges timed by devices that stayed local
     record: Record
 
     def document(self) -> dict[str, Any]:
@@ -50,6 +51,7 @@ class Run:
                 for name, picks in self.picks_by_type.items()
             },
             "ties": self.ties,
+            "probes": self.probes,
         }
 
     def regret_curve(self) -> Array:
@@ -76,8 +78,10 @@ def measure(seed: int, record: Record, world: World, settings: Settings) -> Run:
     points = np.asarray(world.table.point_of)[record.picks]
     types = world.type_of[record.active]
     exchanged = sum(
-        2 * int(count) * statistics_bytes(world.table.columns(part.explains).shape[1])
-        for part, count in zip(policy.parts, record.part_uploads, strict=False)
+        int(up + down) * statistics_bytes(world.table.columns(part.explains).shape[1])
+        for part, up, down in zip(
+            policy.parts, record.part_uploads, record.part_downloads, strict=False
+        )
     )
     error = float(record.error_ms.mean())
     return Run(
@@ -92,6 +96,7 @@ def measure(seed: int, record: Record, world: World, settings: Settings) -> Run:
             name: _counts(points[types == number]) for number, name in enumerate(world.types)
         },
         ties=int(record.ties[0]),
+        probes=int(record.probes[0]),
         record=record,
     )
 

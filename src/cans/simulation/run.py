@@ -41,6 +41,7 @@ class Settings:
     noise: str | None = None  # the world's own, unless given
     participation: str = Participation.UNIFORM
     delivery: str = "immediate"  # or uploads wait for the next request
+    pool_age: float = 0.0  # rounds that may pass before a policy of fresh pools pulls them again
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
 
     def __post_init__(self) -> None:
@@ -168,8 +169,8 @@ def play(settings: Settings, engine_name: str, seed: int, world: World) -> Recor
         radii = theory_radii(world, policy, episode, numbers)
     immediate = settings.delivery == "immediate"
     if engine_name == "reference":
-        return loop.play(world, policy, numbers, episode, radii, immediate)
-    fleet = lay_out(world, policy, numbers, radii, immediate)
+        return loop.play(world, policy, numbers, episode, radii, immediate, settings.pool_age)
+    fleet = lay_out(world, policy, numbers, radii, immediate, settings.pool_age)
     record = new_record(settings.rounds, len(policy.parts))
     play_fleet(fleet, episode, record, compiled.compiled_functions())
     return record

@@ -48,6 +48,7 @@ def _macs(half: dict[str, Any]) -> float:
 
 def _mac3(points: list[dict[str, Any]]) -> dict[str, Any]:
     return {
+        "probe": np.array([8192.0]),
         "front": np.array([[_macs(point["front"])] for point in points]),
         "link": np.array([[point["bytes"]] for point in points]),
         "server": np.array([[_macs(point["back"])] for point in points]),
@@ -61,6 +62,7 @@ def _rich(points: list[dict[str, Any]]) -> dict[str, Any]:
         return [*macs, side["weight_bytes"], sum(side["ops"].values())]
 
     return {
+        "probe": np.array([8192.0, 1.0]),
         "front": np.array([half(point["front"]) for point in points]),
         "link": np.array([[point["bytes"], float(point["bytes"] > 0)] for point in points]),
         "server": np.array([half(point["back"]) for point in points]),

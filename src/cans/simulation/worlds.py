@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from cans.errors import InputError, unknown_name
-from cans.learning.state import Array, IntArray
+from cans.learning.state import Array, BoolArray, IntArray
 from cans.learning.table import PartitionTable
 from cans.simulation.episode import Episode, draw_episode
 from cans.simulation.tables import load_table
@@ -42,6 +42,12 @@ class Participation(StrEnum):
     ROUND_ROBIN = "round-robin"
 
 
+Drift = Callable[["World", IntArray, np.random.Generator], Array]
+"""(world, active device of every round, dice) -> factor of front, link, server for every round."""
+
+PROBE_BYTES = 8192
+
+
 @dataclass(frozen=True, eq=False)
 class World:
     """Expected latencies in milliseconds, who the devices are, and the noise."""
@@ -61,10 +67,24 @@ class World:
     gamma: float = 0.0
     gamma_mode: Gamma = Gamma.DEVICE
     participation: Participation = Participation.UNIFORM
+    drift: Drift | None = None  # how the three segments' scales move from round to round
+    probe_ms: Array = field(default_factory=lambda: np.zeros((1, 2)))
+    # (networks, 2): of a small timed exchange, the share that a slower link stretches, and the rest
+    report: Array = field(default_factory=lambda: np.zeros(0))  # (devices,) 1, or a lie's factor
+    allowed: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+    samples: Array = field(default_factory=lambda: np.zeros((0, 0, 0, 0, 3)))
+    sample_count: IntArray = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.int64))
 
     def __post_init__(self) -> None:
+        defaults: dict[str, object] = {}
         if not self.network_of.size:
-            object.__setattr__(self, "network_of", np.zeros(self.devices, dtype=np.int64))
+            defaults["network_of"] = np.zeros(self.devices, dtype=np.int64)
+        if not self.report.size:
+            defaults["report"] = np.ones(self.devices)
+        if not self.allowed.size:
+            defaults["allowed"] = np.ones(self.front_ms.shape, dtype=np.bool_)
+        for name, value in defaults.items():
+            object.__setattr__(self, name, value)
 
     @property
     def devices(self) -> int:
@@ -110,6 +130,7 @@ def _mac_world(name: str, model: str, devices: int, *, size_per_element: float) 
         link_ms=1e3 * size[None, :] / 1e7,
         server_ms=1e3 * back / 312e12,
         link_fixed_ms=np.zeros(table.choices),
+        probe_ms=np.array([[1e3 * size_per_element * PROBE_BYTES / 4 / 1e7, 0.0]]),
     )
 
 
@@ -174,6 +195,7 @@ def layered(model: str, devices: int) -> World:
         link_ms=1e3 * 8 * crossing[None, :] / 200e6,
         server_ms=np.array([EDGE_SERVER.milliseconds(point["back"]) for point in points]),
         link_fixed_ms=np.where(crossing > 0, 1.0, 0.0),
+        probe_ms=np.array([[1e3 * 8 * PROBE_BYTES / 200e6, 1.0]]),
         noise=Noise.LOGNORMAL,
         noise_level=0.1,
     )

@@ -1,0 +1,209 @@
+"""What policy `cans` adds to the paper's arithmetic: the physics of latency.
+
+Coefficients of latency are times per unit of work, so they are not negative; that alone gives every
+choice a floor once any other one is known. The noise is read off the residuals, so that nobody sets
+a radius. Devices of a pool may differ by a factor each. A pool whose predictions are off again and
+again, in one direction, has changed and starts anew.
+
+The same rules hold as in `arithmetic.py`: arrays in, arrays out, the subset of NumPy that numba
+compiles.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cans.learning.algebra import (
+    accumulate,
+    aged,
+    b_of,
+    cholesky,
+    inverse_from,
+    remaining,
+    sigma_of,
+    times,
+)
+from cans.learning.state import Array, BoolArray, LearnerState, PoolState
+
+PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.2
+"""Before residuals speak: noise of a fifth of the latency, worth two observations."""
+
+CLIP, DRIFT, ALARM = 4.0, 1.0, 8.0
+"""Cumulative sum of clipped standardised residuals less a drift, against an alarm level: three
+observations far off sound it, one liar among honest devices never does."""
+
+MATURE = 5.0
+"""Observations beyond one per feature before a pool's predictions are tested."""
+
+
+# --- estimate ------------------------------------------------------------------------------------
+
+
+def nonnegative_theta(inverse: Array, b: Array) -> Array:
+    """Ridge regression under theta >= 0: pins the most negative coefficient to zero until none is.
+
+    Pinning theta_j moves the others by theta_j A^-1_j / A^-1_jj; no system is solved again.
+    """
+    theta = times(inverse, b)
+    free = inverse.copy()
+    for _ in range(theta.shape[0]):
+        j = theta.argmin()
+        if theta[j] >= 0.0 or free[j, j] <= 0.0:
+            break
+        column = free[j].copy()
+        theta -= column * (theta[j] / column[j])
+        free -= column.reshape(-1, 1) * (column / column[j])
+        theta[j] = 0.0
+    result: Array = np.maximum(theta, 0.0)
+    return result
+
+
+def noise_variance(statistics: Array, theta: Array, sigma: Array, dimension: int) -> float:
+    """sigma^2 from the residuals: |y|^2 - 2 theta'b + theta' Sigma theta over the freedom left."""
+    squares, weight = statistics[-3], statistics[-2]
+    if weight <= 0.0:
+        return 0.0
+    fitted = (theta * times(sigma, theta)).sum()
+    residual = max(squares - 2.0 * (theta * b_of(statistics)).sum() + fitted, 0.0)
+    prior = PRIOR_RUNS * PRIOR_SHARE**2 * squares / weight
+    return float((residual + prior) / (max(weight - dimension, 0.0) + PRIOR_RUNS))
+
+
+def pace(own: Array, theta: Array, variance: float, spread: float) -> float:
+    """How many times as long as its pool's average this device takes, shrunk towards 1.
+
+    y = s <theta, x> + noise with s ~ N(1, spread^2): the posterior mean, from the device's own
+    statistics. Little evidence leaves s at 1; plenty lets the device speak for itself.
+    """
+    if variance <= 0.0:
+        return 1.0
+    explained = (theta * times(sigma_of(own, 0.0), theta)).sum() / variance
+    agreement = (theta * b_of(own)).sum() / variance
+    belief = 1.0 / spread**2
+    return float(max((agreement + belief) / (explained + belief), 0.0))
+
+
+def estimate_physically(state: LearnerState, device: int, part: int, time: float) -> None:
+    """Mean and least plausible latency of every choice, from the pool aged to `time`."""
+    physics, rows = state.physics, state.rows[part]
+    half_life = state.half_life[part]
+    known = aged(
+        state.synced[device, part], remaining(time - state.synced_time[device, part], half_life)
+    )
+    known += state.local[device, part]
+    sigma = sigma_of(known, state.ridge)
+    inverse = inverse_from(cholesky(sigma))
+    theta = times(inverse, b_of(known))
+    if physics.nonnegative:
+        theta = nonnegative_theta(inverse, b_of(known))
+    variance = noise_variance(known, theta, sigma_of(known, 0.0), physics.dimension[part])
+    mean = times(rows, theta)
+    if physics.spread[part] > 0.0:
+        mean *= pace(physics.own[device, part], theta, variance, physics.spread[part])
+    square = rows.shape[1] * rows.shape[1]
+    norm = np.sqrt(np.abs(times(state.plain[part, :, :square], inverse.reshape(-1))))
+    width = physics.kappa * np.sqrt(variance)
+    if physics.kappa == 0.0:
+        width = state.radius[device, part]
+    low = mean - width * norm
+    if physics.nonnegative:
+        low = raised(np.maximum(low, 0.0), physics.floor[part], physics.viable)
+    state.mean[device, part] = mean
+    state.norm[device, part] = norm
+    physics.low[device, part] = low
+    physics.stale[device, part] = False
+    physics.estimated_at[device, part] = time
+
+
+def raised(low: Array, floor: Array, viable: BoolArray) -> Array:
+    """With theta >= 0, p costs at least min_j x_pj / x_qj of what q costs."""
+    result = low.copy()
+    for q in range(low.shape[0]):
+        if viable[q] and low[q] > 0.0:
+            result = np.maximum(result, floor[q] * low[q])
+    return result
+
+
+def remember(
+    state: LearnerState, device: int, part: int, choice: int, latency: float, time: float
+) -> None:
+    """Add an observation to the device's own statistics, aged to `time`."""
+    physics = state.physics
+    own = physics.own[device, part]
+    elapsed = time - physics.own_time[device, part]
+    own[:] = aged(own, remaining(elapsed, state.half_life[part]))
+    physics.own_time[device, part] = max(time, physics.own_time[device, part])
+    accumulate(own, state.plain[part, choice], state.slope[part, choice], latency)
+
+
+# --- select --------------------------------------------------------------------------------------
+
+
+def physical_scores(state: LearnerState, device: int) -> Array:
+    """The least plausible latency of every choice that can win at all; infinite for the others.
+
+    Choices are left out on the assumption that the server is the faster machine. When the
+    estimates say otherwise (it is overloaded), every choice is back.
+    """
+    physics = state.physics
+    scores: Array = physics.low[device].sum(axis=0)
+    front, server = physics.front_part, physics.server_part
+    if front >= 0:
+        on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
+        if on_server > on_device:
+            return scores
+    result: Array = np.where(physics.viable, scores, np.inf)
+    return result
+
+
+# --- merge ---------------------------------------------------------------------------------------
+
+
+def surprise(pool: Array, upload: Array, ridge: float) -> float:
+    """Standardised residual of an upload under its pool's estimate; positive: slower than thought.
+
+    Σ <theta, x> (y - <theta, x>) needs the sums alone, so that it works for any upload.
+    """
+    dimension = int(np.sqrt(pool.shape[0] - 2))
+    if pool[-2] < dimension + MATURE:
+        return 0.0
+    inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
+    theta = nonnegative_theta(inverse, b_of(pool))
+    variance = noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
+    direction = times(sigma_of(upload, 0.0), theta)
+    explained = (theta * direction).sum()
+    uncertain = explained + (direction * times(inverse, direction)).sum()
+    if explained <= 0.0 or variance <= 0.0:
+        return 0.0
+    score = (theta * b_of(upload)).sum() - explained
+    return float(score / np.sqrt(variance * uncertain))
+
+
+def alarmed(alarm: Array, residual: float) -> bool:
+    """Page's cumulative sums, one per direction; true when either passes the alarm level."""
+    step = min(max(residual, -CLIP), CLIP)
+    alarm[0] = max(alarm[0] + step - DRIFT, 0.0)
+    alarm[1] = max(alarm[1] - step - DRIFT, 0.0)
+    return bool(alarm[0] > ALARM or alarm[1] > ALARM)
+
+
+def merge(
+    pools: PoolState,
+    pool: int,
+    part: int,
+    upload: Array,
+    time: float,
+    half_life: float,
+    ridge: float,
+    watched: bool,
+) -> None:
+    """Alg. 2 lines 3 and 7, for pools that age and may start anew."""
+    statistics = pools.statistics[pool, part]
+    statistics[:] = aged(statistics, remaining(time - pools.time[pool, part], half_life))
+    pools.time[pool, part] = max(time, pools.time[pool, part])
+    if watched and alarmed(pools.alarm[pool, part], surprise(statistics, upload, ridge)):
+        statistics[:] = 0.0
+        pools.alarm[pool, part] = 0.0
+        pools.epoch[pool, part] += 1
+    statistics += upload
+    pools.round[pool, part] += 1

@@ -1,0 +1,74 @@
+"""Which choices can win at all, before anything was measured.
+
+Latency is Σ theta x with theta >= 0, and a server that is no slower than the device per class of
+work. Then total = delta · x_front + theta · x_link + a constant that is the same for all choices
+(all the work, at the server's speed), with delta, theta >= 0. So a choice can win only if no
+mixture of others has less front work of every class *and* sends less.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from cans.learning.state import Array, BoolArray
+from cans.learning.table import PartitionTable
+
+SLACK = 0.02
+"""A choice must be beaten by this share before it is left out: the model is never exact."""
+
+
+@cache
+def viable_choices(table: PartitionTable) -> BoolArray:
+    """The choices that are best for some possible theta, up to the slack."""
+    costs = np.hstack([table.front, table.link])
+    keep = np.ones(len(costs), dtype=np.bool_)
+    for choice in range(len(costs)):
+        keep[choice] = not _dominated(costs, keep, choice)
+    for choice in np.flatnonzero(keep).tolist():
+        others = keep.copy()
+        others[choice] = False
+        keep[choice] = not _beaten_by_mixture(costs[others], costs[choice])
+    keep[[0, -1]] = True
+    return keep
+
+
+def _dominated(costs: Array, keep: BoolArray, choice: int) -> bool:
+    """Is another choice no worse in every column and clearly better in one?"""
+    others = keep.copy()
+    others[choice] = False
+    no_worse = (costs[others] <= costs[choice]).all(axis=1)
+    better = (costs[others] < costs[choice] * (1 - SLACK)).any(axis=1)
+    return bool((no_worse & better).any())
+
+
+def _beaten_by_mixture(others: Array, target: Array) -> bool:
+    """Is there w >= 0, Σ w = 1, with w · others <= (1 - slack) target in every column?
+
+    Fictitious play of the game in which one side picks a column and the other a choice: its value
+    is negative exactly if such a mixture exists. A few hundred rounds decide all but near-ties, and
+    a near-tie is kept.
+    """
+    if not len(others):
+        return False
+    excess = others - (1 - SLACK) * target  # (choices, columns); the mixture must be <= 0 in each
+    excess = excess / np.maximum(np.abs(excess).max(axis=0), 1e-12)
+    mixture, weights = np.zeros(len(others)), np.ones(excess.shape[1])
+    for _ in range(2000):
+        best = int(np.argmin(excess @ (weights / weights.sum())))
+        mixture[best] += 1.0
+        outcome = excess.T @ (mixture / mixture.sum())
+        if (outcome <= 0.0).all():
+            return True
+        weights *= np.exp(0.1 * excess[best])
+        weights /= weights.max()
+    return False
+
+
+def floors(rows: Array) -> Array:
+    """floor[q, p] = min_j x_pj / x_qj: what p costs at least when q costs one, with theta >= 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(rows[:, None, :] > 0, rows[None, :, :] / rows[:, None, :], np.inf)
+    least: Array = ratios.min(axis=2)
+    return np.where(np.isfinite(least), least, 0.0)
