@@ -30,7 +30,10 @@ def simulate(
     devices: Annotated[int, typer.Option(help="Size of the fleet.")] = 25,
     rounds: Annotated[int, typer.Option(help="Inferences, one device each.")] = 2500,
     seeds: Annotated[int, typer.Option(help="Independent runs.")] = 3,
-    gamma: Annotated[float, typer.Option(help="How much devices of a type differ, 0 to 1.")] = 0.0,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="How much devices of a type differ (the world's)."),
+    ] = None,
     gamma_mode: Annotated[str, typer.Option(help="Drawn per device, or every round.")] = "device",
     noise: Annotated[
         str | None, typer.Option(help="gaussian, truncated or lognormal; the world's by default.")
@@ -40,6 +43,10 @@ def simulate(
         str | None, typer.Option(help="fast (compiled; the default with numba) or reference.")
     ] = None,
     delivery: Annotated[str, typer.Option(help="immediate or next-contact.")] = "immediate",
+    trace: Annotated[Path | None, typer.Option(help="CSV of world trace.")] = None,
+    pool_age: Annotated[
+        float, typer.Option(help="Rounds between two pulls of pools that should be fresh.")
+    ] = 0.0,
     ridge: Annotated[float, typer.Option(help="Ridge lambda.")] = 0.01,
     alpha: Annotated[float, typer.Option(help="Upload when det grew by 1 + alpha.")] = 1.0,
     beta_ms: Annotated[str, typer.Option(help="Confidence radius in ms, or theory.")] = "50",
@@ -62,6 +69,8 @@ def simulate(
             participation=participation,
             engine=engine,
             delivery=delivery,
+            trace=trace,
+            pool_age=pool_age,
             hyperparameters=Hyperparameters(ridge=ridge, alpha=alpha, beta_ms=_radius(beta_ms)),
             progress=advance,
         )

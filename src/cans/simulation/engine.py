@@ -34,20 +34,19 @@ CHOOSE_OPTIMISTIC, CHOOSE_SAMPLED, CHOOSE_UNIFORM, CHOOSE_LOCAL, CHOOSE_OFFLOAD 
 
 
 class Truth(NamedTuple):
-    """A world's expected milliseconds, as arrays."""
+    """A world, as arrays; the fields are those of `World`."""
 
-    type_of: IntArray
-    network_of: IntArray
+    place_of: IntArray
     front_ms: Array
     link_ms: Array
     link_fixed_ms: Array
     server_ms: Array
-    probe_ms: Array  # (networks, 2)  of a probe: the share that a slower link stretches, the rest
+    probe_ms: Array
     has_front: BoolArray  # (choices,) False at the raw input: nothing runs on the device
-    allowed: BoolArray  # (types, choices)
-    report: Array  # (devices,)       what a device reports of a millisecond: 1, or a lie
-    samples: Array  # (types, networks, choices, most, 3)  measured rounds to draw from, or none
-    sample_count: IntArray  # (types, networks, choices)
+    allowed: BoolArray
+    report: Array
+    samples: Array
+    sample_count: IntArray
 
 
 class Rules(NamedTuple):
@@ -181,7 +180,7 @@ def play(
     """Play an episode: select, measure, observe, exchange, record; round after round."""
     choices = truth.front_ms.shape[1]
     local = choices - 1
-    devices = truth.type_of.shape[0]
+    devices = truth.place_of.shape[0]
     parts = state.rows.shape[0]
     frames = np.zeros(devices, dtype=np.int64)
     waiting = np.zeros((devices, parts), dtype=np.bool_)
@@ -193,14 +192,11 @@ def play(
         time = float(t)
         record.active[t] = device
         frames[device] += 1
-        network = truth.network_of[device]
-        allowed = truth.allowed[truth.type_of[device]]
-        front = truth.front_ms[truth.type_of[device]]
-        link = truth.link_ms[network]
+        place = truth.place_of[device]
+        allowed = truth.allowed[place]
+        front, link, server = truth.front_ms[place], truth.link_ms[place], truth.server_ms[place]
         scale = episode.scale[t]
-        expected = (
-            front * scale[0] + truth.link_fixed_ms + link * scale[1] + truth.server_ms * scale[2]
-        )
+        expected = front * scale[0] + truth.link_fixed_ms + link * scale[1] + server * scale[2]
 
         # --- pull before select
         if rules.fresh and time - refreshed[device] >= rules.pool_age:
@@ -225,7 +221,7 @@ def play(
                 known = (
                     rules.knows[0] * front
                     + rules.knows[1] * (truth.link_fixed_ms + link)
-                    + rules.knows[2] * truth.server_ms
+                    + rules.knows[2] * server
                 )
             scores = known
             if rules.choose == CHOOSE_SAMPLED:
@@ -262,14 +258,13 @@ def play(
                     record.part_downloads[part] += 1
 
         # --- measure (line 5)
-        if truth.samples.shape[3] > 0:
-            kind = truth.type_of[device]
-            row = int(episode.draw[t] * truth.sample_count[kind, network, pick])
-            latency[:] = truth.samples[kind, network, pick, row]
+        if truth.samples.shape[0] > 0:
+            row = int(episode.draw[t] * truth.sample_count[place, pick])
+            latency[:] = truth.samples[place, pick, row]
         else:
             latency[0] = front[pick] * scale[0]
             latency[1] = truth.link_fixed_ms[pick] + link[pick] * scale[1]
-            latency[2] = truth.server_ms[pick] * scale[2]
+            latency[2] = server[pick] * scale[2]
             measure(truth, episode, t, pick, local, latency)
         record.latency_ms[t] = latency[0] + latency[1] + latency[2]
         latency *= truth.report[device]
@@ -298,7 +293,7 @@ def play(
             probed = part == rules.link_part and pick == local and silent > rules.probe_after
             if probed:
                 record.probes[0] += 1
-                ping = truth.probe_ms[network, 0] * scale[1] + truth.probe_ms[network, 1]
+                ping = truth.probe_ms[place, 0] * scale[1] + truth.probe_ms[place, 1]
                 ping = max(ping * episode.factor[t, 1] + episode.shift[t, 1], 0.0)
                 ping *= truth.report[device]
                 plain, slope = rules.probe_plain, rules.probe_slope

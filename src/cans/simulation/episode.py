@@ -12,7 +12,7 @@ import numpy as np
 from cans.learning.state import Array, BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from cans.simulation.worlds import World
+    from cans.simulation.world import World
 
 KEY_FRAMES = 0.1  # share of important frames, for ANS
 
@@ -56,9 +56,13 @@ def draw_episode(
     factor, shift = _noise(world, (rounds, 3), rng)
 
     offline_choice = rng.integers(1, choices, (devices, offline_runs))  # points 1..P
-    expected = world.front_ms[world.type_of[:, None], offline_choice] / speed[:, None]
-    offline_factor, offline_shift = _noise(world, (devices, offline_runs, 3), rng)
-    offline_ms = expected * offline_factor[..., 0] + offline_shift[..., 0]
+    if world.samples.size:
+        offline_choice, offline_ms = _measured_offline(world, offline_runs, rng)
+    else:
+        expected = world.front_ms[world.place_of[:, None], offline_choice] / speed[:, None]
+        offline_factor, offline_shift = _noise(world, (devices, offline_runs, 3), rng)
+        offline_ms = expected * offline_factor[..., 0] + offline_shift[..., 0]
+    offline_ms = offline_ms * world.report[:, None]
     clip = world.noise == "truncated"
     return Episode(
         active=active.astype(np.int64),
@@ -73,6 +77,19 @@ def draw_episode(
         offline_choice=offline_choice,
         offline_ms=np.maximum(offline_ms, 0.0) if clip else offline_ms,
     )
+
+
+def _measured_offline(world: World, runs: int, rng: np.random.Generator) -> tuple[IntArray, Array]:
+    """Offline runs of a trace: front latencies that were measured for the device's place."""
+    has_front = world.table.front.any(axis=1)
+    choices = np.zeros((world.devices, runs), dtype=np.int64)
+    latencies = np.zeros((world.devices, runs))
+    for device, place in enumerate(world.place_of):
+        measured = np.flatnonzero(world.allowed[place] & has_front)
+        choices[device] = rng.choice(measured, runs)
+        rows = (rng.random(runs) * world.sample_count[place, choices[device]]).astype(np.int64)
+        latencies[device] = world.samples[place, choices[device], rows, 0]
+    return choices, latencies
 
 
 def _speeds(world: World, devices: int, rng: np.random.Generator) -> Array:

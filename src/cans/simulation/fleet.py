@@ -20,7 +20,7 @@ from cans.learning.state import (
 )
 from cans.simulation.engine import Record, Rules, Truth
 from cans.simulation.episode import Episode
-from cans.simulation.worlds import World
+from cans.simulation.world import World
 
 SEGMENTS = ("front", "link", "server")
 
@@ -87,8 +87,7 @@ def lay_out(
             link_part=link_part,
         ),
         truth=Truth(
-            type_of=world.type_of,
-            network_of=world.network_of,
+            place_of=world.place_of,
             front_ms=world.front_ms,
             link_ms=world.link_ms,
             link_fixed_ms=world.link_fixed_ms,

@@ -17,7 +17,7 @@ from cans.learning.state import Array
 from cans.simulation.engine import Record
 from cans.simulation.episode import Episode
 from cans.simulation.fleet import SEGMENTS, new_record
-from cans.simulation.worlds import World
+from cans.simulation.world import World
 
 
 def new_learners(
@@ -102,7 +102,7 @@ def play(
         device, time = int(episode.active[t]), float(t)
         learner = learners[device]
         expected = _expected(world, episode, t)
-        allowed = world.allowed[world.type_of[device]]
+        allowed = world.allowed[world.place_of[device]]
         if policy.fresh and time - refreshed.get(device, -np.inf) >= pool_age:
             refreshed[device] = time
             for key in learner.pools():
@@ -153,12 +153,12 @@ def play(
 
 def _expected(world: World, episode: Episode, t: int) -> Array:
     """(segments, choices) expected milliseconds of the active device at round t."""
-    device, scale = episode.active[t], episode.scale[t]
+    place, scale = world.place_of[episode.active[t]], episode.scale[t]
     return np.array(
         [
-            world.front_ms[world.type_of[device]] * scale[0],
-            world.link_fixed_ms + world.link_ms[world.network_of[device]] * scale[1],
-            world.server_ms * scale[2],
+            world.front_ms[place] * scale[0],
+            world.link_fixed_ms + world.link_ms[place] * scale[1],
+            world.server_ms[place] * scale[2],
         ]
     )
 
@@ -167,9 +167,8 @@ def _measured(
     world: World, episode: Episode, t: int, pick: int, expected: Array
 ) -> tuple[float, ...]:
     """Expected latencies as they were disturbed; a segment that does not take place takes 0 ms."""
-    if world.samples.shape[3]:
-        device = episode.active[t]
-        where = world.type_of[device], world.network_of[device], pick
+    if world.samples.size:
+        where = world.place_of[episode.active[t]], pick
         row = int(episode.draw[t] * world.sample_count[where])
         return tuple(world.samples[where][row].tolist())
     offloads = pick != world.table.local
@@ -183,7 +182,7 @@ def _measured(
 def _probe(world: World, episode: Episode, t: int) -> float:
     """What a small exchange takes, disturbed as this round's link."""
     device = episode.active[t]
-    stretched, fixed = world.probe_ms[world.network_of[device]]
+    stretched, fixed = world.probe_ms[world.place_of[device]]
     expected = stretched * episode.scale[t, 1] + fixed
     disturbed = expected * episode.factor[t, 1] + episode.shift[t, 1]
     return float(max(disturbed, 0.0) * world.report[device])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from os import cpu_count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from cans.simulation.engine import Record
 from cans.simulation.episode import Episode
 from cans.simulation.fleet import Fleet, lay_out, new_record, theory_radii
 from cans.simulation.metrics import Run, measure, summary
-from cans.simulation.worlds import Gamma, Participation, World, make_world
+from cans.simulation.world import Gamma, Participation, World
+from cans.simulation.worlds import make_world
 
 ENGINES = ("fast", "reference")
 DELIVERIES = ("immediate", "next-contact")
@@ -36,12 +38,13 @@ class Settings:
     world: str = "paper"
     devices: int = 25
     rounds: int = 2500
-    gamma: float = 0.0  # devices of one type differ by up to this share
+    gamma: float | None = None  # devices of one type differ by up to this share; None: the world's
     gamma_mode: str = Gamma.DEVICE  # drawn once per device, or every round
     noise: str | None = None  # the world's own, unless given
     participation: str = Participation.UNIFORM
     delivery: str = "immediate"  # or uploads wait for the next request
     pool_age: float = 0.0  # rounds that may pass before a policy of fresh pools pulls them again
+    trace: Path | None = None  # measured rounds, for world `trace`
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
 
     def __post_init__(self) -> None:
@@ -60,6 +63,7 @@ class Settings:
             gamma_mode=self.gamma_mode,
             noise=self.noise,
             participation=self.participation,
+            trace=self.trace,
         )
 
 
@@ -113,7 +117,7 @@ def simulate(
     play = partial(play_seed, what, chosen)
     if chosen == "fast":
         compiled.compiled_functions()  # compiled or loaded before the clock starts
-        play_seed(Settings(model, policy, what.world, devices=1, rounds=1), chosen, 0)
+        play_seed(replace(what, devices=1, rounds=1), chosen, 0)
     start = time.perf_counter()
     runs = []
     for run in in_parallel(play, range(seeds), chosen):
@@ -183,7 +187,7 @@ def play_fleet(
     functions: dict[str, Callable[..., Any]],
 ) -> None:
     """Let a laid-out fleet join and play, with compiled (or plain) functions."""
-    cold = np.zeros((len(fleet.truth.type_of), 0))
+    cold = np.zeros((len(fleet.truth.place_of), 0))
     for part in range(fleet.rules.parts):
         warm = bool(fleet.warm[part])
         functions["enrol"](

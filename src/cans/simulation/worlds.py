@@ -1,103 +1,65 @@
-"""Worlds: what every choice really costs each device, and how it is disturbed.
-
-A world is data: expected milliseconds of the three segments for every choice. `episode` draws all
-that happens in one run up front, so that every policy and every engine sees the same rounds.
-"""
+"""The worlds by name. To add one, write a function (model, devices) -> World and list it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from cans.errors import InputError, unknown_name
-from cans.learning.state import Array, BoolArray, IntArray
+from cans.learning.state import Array, IntArray
 from cans.learning.table import PartitionTable
-from cans.simulation.episode import Episode, draw_episode
+from cans.simulation.drift import FAST_MBPS, everything_moves
 from cans.simulation.tables import load_table
+from cans.simulation.trace import trace_world
+from cans.simulation.world import Gamma, Noise, Participation, World
 
 Kind = TypeVar("Kind", bound=StrEnum)
-
-
-class Noise(StrEnum):
-    """How a measured latency differs from the expected one."""
-
-    GAUSSIAN = "gaussian"  # the paper: may turn a latency negative
-    TRUNCATED = "truncated"  # the same, but what would be negative is zero
-    LOGNORMAL = "lognormal"  # a factor with mean one
-
-
-class Gamma(StrEnum):
-    """When a device's speed g × U(1-gamma, 1+gamma) is drawn."""
-
-    DEVICE = "device"  # once: devices of one type differ
-    ROUND = "round"  # every round: each device fluctuates
-
-
-class Participation(StrEnum):
-    UNIFORM = "uniform"  # the active device is drawn anew every round
-    ROUND_ROBIN = "round-robin"
-
-
-Drift = Callable[["World", IntArray, np.random.Generator], Array]
-"""(world, active device of every round, dice) -> factor of front, link, server for every round."""
 
 PROBE_BYTES = 8192
 
 
-@dataclass(frozen=True, eq=False)
-class World:
-    """Expected latencies in milliseconds, who the devices are, and the noise."""
+def compose(
+    name: str,
+    table: PartitionTable,
+    devices: int,
+    *,
+    front_ms: Array,  # (types, choices)
+    link_ms: Array,  # (networks, choices)
+    link_fixed_ms: Array,  # (choices,)
+    server_ms: Array,  # (choices,)
+    probe_ms: Array,  # (networks, 2)
+    networks: tuple[str, ...] = ("default",),
+    **rest: Any,
+) -> World:
+    """A world in which device type, network and server each contribute on their own.
 
-    name: str
-    table: PartitionTable
-    types: tuple[str, ...]
-    type_of: IntArray  # (devices,)
-    front_ms: Array  # (types, choices)
-    link_ms: Array  # (networks, choices): the share that a slower link stretches
-    server_ms: Array  # (choices,)
-    link_fixed_ms: Array  # (choices,): the share that it does not
-    networks: tuple[str, ...] = ("default",)
-    network_of: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    noise: Noise = Noise.GAUSSIAN
-    noise_level: float = 5.0  # milliseconds per half (Gaussian), or a share (lognormal)
-    gamma: float = 0.0
-    gamma_mode: Gamma = Gamma.DEVICE
-    participation: Participation = Participation.UNIFORM
-    drift: Drift | None = None  # how the three segments' scales move from round to round
-    probe_ms: Array = field(default_factory=lambda: np.zeros((1, 2)))
-    # (networks, 2): of a small timed exchange, the share that a slower link stretches, and the rest
-    report: Array = field(default_factory=lambda: np.zeros(0))  # (devices,) 1, or a lie's factor
-    allowed: BoolArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
-    samples: Array = field(default_factory=lambda: np.zeros((0, 0, 0, 0, 3)))
-    sample_count: IntArray = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.int64))
-
-    def __post_init__(self) -> None:
-        defaults: dict[str, object] = {}
-        if not self.network_of.size:
-            defaults["network_of"] = np.zeros(self.devices, dtype=np.int64)
-        if not self.report.size:
-            defaults["report"] = np.ones(self.devices)
-        if not self.allowed.size:
-            defaults["allowed"] = np.ones(self.front_ms.shape, dtype=np.bool_)
-        for name, value in defaults.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def devices(self) -> int:
-        return len(self.type_of)
-
-    def segments_ms(self, device: int) -> tuple[Array, Array, Array]:
-        """Nominal front, link and server milliseconds of every choice for one device."""
-        link = self.link_fixed_ms + self.link_ms[self.network_of[device]]
-        return self.front_ms[self.type_of[device]], link, self.server_ms
-
-    def episode(self, rounds: int, seed: int, offline_runs: int = 5, normals: int = 0) -> Episode:
-        """All that happens in one run of this world."""
-        return draw_episode(self, rounds, np.random.default_rng(seed), offline_runs, normals)
+    Devices are the paper's three tiers; they take the networks in turn.
+    """
+    type_of = fleet(devices)
+    network_of = np.arange(devices) % len(networks)
+    of_place = np.arange(len(TIERS) * len(networks))
+    kind, network = of_place // len(networks), of_place % len(networks)
+    return World(
+        name=name,
+        table=table,
+        types=tuple(TIERS),
+        networks=networks,
+        type_of=type_of,
+        network_of=network_of,
+        place_of=type_of * len(networks) + network_of,
+        front_ms=front_ms[kind],
+        link_ms=link_ms[network],
+        link_fixed_ms=link_fixed_ms,
+        server_ms=np.tile(server_ms, (len(of_place), 1)),
+        probe_ms=probe_ms[network],
+        allowed=np.ones((len(of_place), table.choices), dtype=np.bool_),
+        **rest,
+    )
 
 
 TIERS = {"orin-nano": 0.3, "xavier-nx": 0.4, "rpi5": 0.3}
@@ -121,11 +83,10 @@ def _mac_world(name: str, model: str, devices: int, *, size_per_element: float) 
     back = np.array([_macs(point["back"]) for point in document["points"]])
     size = np.array([point["bytes"] / 4 for point in document["points"]]) * size_per_element
     speed = np.array([20e12, 10.5e12, 75e9])  # MAC/s: Orin Nano, Xavier NX, Raspberry Pi 5
-    return World(
-        name=name,
-        table=table,
-        types=tuple(TIERS),
-        type_of=fleet(devices),
+    return compose(
+        name,
+        table,
+        devices,
         front_ms=1e3 * front / speed[:, None],
         link_ms=1e3 * size[None, :] / 1e7,
         server_ms=1e3 * back / 312e12,
@@ -181,23 +142,64 @@ EDGE_SERVER = Machine(1e13, 5e12, 1e12, 1.5e12, 10e-6)
 
 def layered(model: str, devices: int) -> World:
     """Layer-type speeds, memory-bound weights and per-operation cost; 200 Mbps plus 1 ms."""
+    return _layered("layered", model, devices, {"default": 200.0})
+
+
+def _layered(name: str, model: str, devices: int, mbps: Mapping[str, float], **rest: Any) -> World:
     document, table = load_table(model, "rich")
     points = document["points"]
     crossing = np.array([point["bytes"] for point in points], dtype=float)
-    return World(
-        name="layered",
-        table=table,
-        types=tuple(TIERS),
-        type_of=fleet(devices),
+    ms_per_byte = 1e3 * 8 / (1e6 * np.array(list(mbps.values())))[:, None]
+    return compose(
+        name,
+        table,
+        devices,
         front_ms=np.array(
             [[MACHINES[tier].milliseconds(point["front"]) for point in points] for tier in TIERS]
         ),
-        link_ms=1e3 * 8 * crossing[None, :] / 200e6,
+        link_ms=crossing * ms_per_byte,
         server_ms=np.array([EDGE_SERVER.milliseconds(point["back"]) for point in points]),
         link_fixed_ms=np.where(crossing > 0, 1.0, 0.0),
-        probe_ms=np.array([[1e3 * 8 * PROBE_BYTES / 200e6, 1.0]]),
+        probe_ms=np.hstack([PROBE_BYTES * ms_per_byte, np.ones((len(mbps), 1))]),
+        networks=tuple(mbps),
         noise=Noise.LOGNORMAL,
         noise_level=0.1,
+        **rest,
+    )
+
+
+def drifting(model: str, devices: int) -> World:
+    """`layered` at 50 Mbps, and everything moves (see `drift.py`)."""
+    return _layered("drifting", model, devices, {"default": FAST_MBPS}, drift=everything_moves)
+
+
+def cells(model: str, devices: int) -> World:
+    """`layered` with three networks of different bandwidth."""
+    return _layered("cells", model, devices, {"fibre": 200.0, "wifi": 50.0, "cellular": 10.0})
+
+
+def heterogeneous(model: str, devices: int) -> World:
+    """`layered`, but devices of one type differ by up to 30 %."""
+    return replace(layered(model, devices), name="heterogeneous", gamma=0.3)
+
+
+def adversary(model: str, devices: int) -> World:
+    """`layered`, but one device (a Raspberry Pi) reports five times what it measures."""
+    return replace(layered(model, devices), name="adversary", liars={devices - 1: 5.0})
+
+
+def misspecified(model: str, devices: int) -> World:
+    """`layered`, bent so that no linear model fits: a cache cliff on the device, batching on the
+    server, slow start on the link."""
+    world = layered(model, devices)
+    cliff = np.where(world.front_ms > 0.4 * world.front_ms.max(axis=1, keepdims=True), 1.3, 1.0)
+    slow_start = np.where(world.link_ms > world.probe_ms[:, :1] * 8, 2.0, 0.0)
+    return replace(
+        world,
+        name="misspecified",
+        front_ms=world.front_ms * cliff,
+        link_ms=world.link_ms + slow_start,
+        server_ms=np.ceil(world.server_ms),
     )
 
 
@@ -205,6 +207,11 @@ WORLDS: dict[str, Callable[[str, int], World]] = {
     "paper": paper,
     "literal": literal,
     "layered": layered,
+    "drifting": drifting,
+    "cells": cells,
+    "heterogeneous": heterogeneous,
+    "misspecified": misspecified,
+    "adversary": adversary,
 }
 
 
@@ -213,26 +220,29 @@ def make_world(
     model: str,
     devices: int,
     *,
-    gamma: float = 0.0,
+    gamma: float | None = None,
     gamma_mode: str = Gamma.DEVICE,
     noise: str | None = None,
     participation: str = Participation.UNIFORM,
+    trace: Path | None = None,
 ) -> World:
     """The world of this name, with the user's changes; bad values are errors that say why."""
-    if name not in WORLDS:
-        raise unknown_name("world", name, WORLDS)
+    if name not in (*WORLDS, "trace"):
+        raise unknown_name("world", name, [*WORLDS, "trace"])
+    if (name == "trace") is not (trace is not None):
+        raise InputError("world 'trace' and --trace FILE.csv belong together")
     if devices < 1:
         raise InputError(f"devices must be at least 1, not {devices}")
-    if not 0 <= gamma < 1:
+    if gamma is not None and not 0 <= gamma < 1:
         raise InputError(f"gamma must be at least 0 and below 1, not {gamma}")
-    world = WORLDS[name](model, devices)
+    world = trace_world(trace, devices) if trace is not None else WORLDS[name](model, devices)
     level = world.noise_level
     kind = world.noise if noise is None else _member(Noise, noise, "noise")
     if (kind is Noise.LOGNORMAL) is not (world.noise is Noise.LOGNORMAL):
         level = 0.1 if kind is Noise.LOGNORMAL else 5.0
     return replace(
         world,
-        gamma=gamma,
+        gamma=world.gamma if gamma is None else gamma,
         gamma_mode=_member(Gamma, gamma_mode, "gamma mode"),
         noise=kind,
         noise_level=level,
