@@ -23,7 +23,7 @@ from cans.learning.algebra import (
     sigma_of,
     times,
 )
-from cans.learning.physical import estimate_physically, physical_scores
+from cans.learning.physical import estimate_physically, learn, physical_scores
 from cans.learning.state import Array, LearnerState
 
 TIE = 1e-9
@@ -71,15 +71,17 @@ def must_not_stay_local(frame: int) -> bool:
 # --- observe -------------------------------------------------------------------------------------
 
 
-def observe(state: LearnerState, device: int, part: int, choice: int, latency: float) -> None:
+def observe(
+    state: LearnerState, device: int, part: int, choice: int, latency: float, time: float
+) -> None:
     """Take in one measured latency (Alg. 1 line 7), of a choice that is `informative`."""
-    state.gain[device, part] += state.norm[device, part, choice] ** 2
-    accumulate(
-        state.local[device, part], state.plain[part, choice], state.slope[part, choice], latency
-    )
+    plain, slope = state.plain[part, choice], state.slope[part, choice]
     if state.physics.used:
-        state.physics.stale[device, part] = True
-    elif state.uses_local[part]:
+        learn(state, device, part, plain, slope, latency, time)
+        return
+    state.gain[device, part] += state.norm[device, part, choice] ** 2
+    accumulate(state.local[device, part], plain, slope, latency)
+    if state.uses_local[part]:
         refine(state, device, part, choice, latency)
 
 

@@ -154,9 +154,7 @@ class DeviceLearner:
             if latency is None:
                 continue
             if self._state.informative[part.number, index]:
-                arithmetic.observe(self._state, 0, part.number, index, latency)
-                if self._state.physics.used:
-                    part.remember(index, latency, time)
+                arithmetic.observe(self._state, 0, part.number, index, latency, time)
             if part.wants_upload():
                 uploads.append(part.upload(time))
         return tuple(uploads)
@@ -173,8 +171,7 @@ class DeviceLearner:
     def observe_probe(self, latency: float, time: float = 0.0) -> tuple[Upload, ...]:
         """Learn from a timed exchange of `table.probe`; it feeds the link part only."""
         part = self._parts["link"]
-        part.accumulate(self._probe_row(part), latency)
-        self._state.physics.stale[0, part.number] = True
+        part.accumulate(self._probe_row(part), latency, time)
         return (part.upload(time),) if part.in_flight is None else ()
 
     def _probe_row(self, part: _PartLearner) -> Array:
@@ -333,6 +330,9 @@ def _physics(
         server_part=names.index("server") if both else -1,
         own=np.zeros((devices, parts, statistics_size(width))),
         own_time=np.zeros((devices, parts)),
+        pace=np.ones((devices, parts)),
+        theta=np.zeros((devices, parts, width)),
+        deviation=np.zeros((devices, parts)),
         low=np.zeros((devices, parts, choices)),
         stale=np.ones((devices, parts), dtype=np.bool_),
         estimated_at=np.zeros((devices, parts)),
@@ -386,16 +386,13 @@ class _PartLearner:
             return None
         return self.upload(0.0)
 
-    def accumulate(self, x: Array, latency: float) -> None:
+    def accumulate(self, x: Array, latency: float, time: float = 0.0) -> None:
         """Take in an observation that is not of a choice: a partial local run, or a probe."""
         plain, slope = contributions(x)
-        algebra.accumulate(self.state.local[0, self.number], plain, slope, latency)
         if self.state.physics.used:
-            algebra.accumulate(self.state.physics.own[0, self.number], plain, slope, latency)
-
-    def remember(self, choice: int, latency: float, time: float) -> None:
-        """Keep one's own observations apart as well, to tell how one differs from the pool."""
-        physical.remember(self.state, 0, self.number, choice, latency, time)
+            physical.learn(self.state, 0, self.number, plain, slope, latency, time)
+        else:
+            algebra.accumulate(self.state.local[0, self.number], plain, slope, latency)
 
     def wants_upload(self) -> bool:
         if self.in_flight is not None:
@@ -425,6 +422,7 @@ class _PartLearner:
             self.epoch = download.epoch
             if self.state.physics.used:  # the device's own past belongs to the ended epoch too
                 self.state.physics.own[0, self.number] = 0.0
+                self.state.physics.pace[0, self.number] = 1.0
         elif download.round < self.round:
             return  # overtaken by a fresher download; its acknowledgement still counted
         self.round = download.round

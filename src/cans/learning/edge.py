@@ -70,6 +70,7 @@ class Pool:
     time: float = 0.0  # of the last merge; the statistics are aged to it
     alarm: tuple[float, float] = (0.0, 0.0)  # evidence of having become slower, and faster
     retired: SufficientStatistics | None = None  # of epochs that ended, late uploads included
+    doubted: SufficientStatistics | None = None  # what was taken off uploads that were far off
 
     @classmethod
     def empty(cls, dimension: int) -> Pool:
@@ -94,18 +95,23 @@ def merged(
     pool = replace(pool, statistics=pool.statistics.aged(rules.factor(now - pool.time)), time=now)
     fresh = upload.statistics.aged(rules.factor(now - min(upload.time, now)))
     if rules.watched:
-        pool = _watched(pool, fresh, rules)
+        pool, fresh = _watched(pool, fresh, rules)
     return replace(pool, statistics=pool.statistics + fresh, round=pool.round + 1), received
 
 
-def _watched(pool: Pool, upload: SufficientStatistics, rules: Rules) -> Pool:
-    """The pool with the evidence of this upload, or started anew if that was too much."""
+def _watched(
+    pool: Pool, upload: SufficientStatistics, rules: Rules
+) -> tuple[Pool, SufficientStatistics]:
+    """The pool with the evidence of this upload, or started anew if that was too much; and as
+    much of the upload as is believed."""
     width = pool.statistics.dimension
     alarm = np.array(pool.alarm)
     residual = physical.surprise(pool.statistics.pack(width), upload.pack(width), rules.ridge)
     if physical.alarmed(alarm, residual):
-        return restarted(pool)
-    return replace(pool, alarm=(float(alarm[0]), float(alarm[1])))
+        return restarted(pool), upload
+    trusted = upload.aged(physical.trust(residual))
+    doubted = _plus(pool.doubted, replace(upload - trusted, count=0))
+    return replace(pool, alarm=(float(alarm[0]), float(alarm[1])), doubted=doubted), trusted
 
 
 def restarted(pool: Pool) -> Pool:

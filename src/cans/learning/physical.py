@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.algebra import (
-    accumulate,
     aged,
     b_of,
     cholesky,
@@ -25,6 +24,9 @@ from cans.learning.algebra import (
 )
 from cans.learning.state import Array, BoolArray, LearnerState, PoolState
 
+FLOOR_MS = 1.0
+"""Timers and schedulers disturb by about a millisecond; above that, noise is a share of latency."""
+
 PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.2
 """Before residuals speak: noise of a fifth of the latency, worth two observations."""
 
@@ -32,8 +34,70 @@ CLIP, DRIFT, ALARM = 4.0, 1.0, 8.0
 """Cumulative sum of clipped standardised residuals less a drift, against an alarm level: three
 observations far off sound it, one liar among honest devices never does."""
 
+TRUST = 3.0
+"""Standardised residual beyond which an upload is taken at less than its full weight."""
+
+FAR = 5.0
+"""Standardised residual beyond which an observation is of something else than what was expected."""
+
+TIE_BREAK = 0.01
+"""Where the least plausible latencies cannot tell (both are zero, say), the means do."""
+
 MATURE = 5.0
 """Observations beyond one per feature before a pool's predictions are tested."""
+
+
+# --- observe -------------------------------------------------------------------------------------
+
+
+def importance(reference: float) -> float:
+    """The weight of an observation: noise grows in proportion to latency above a floor."""
+    return float(FLOOR_MS**2 / (FLOOR_MS**2 + reference * reference))
+
+
+def learn(
+    state: LearnerState,
+    device: int,
+    part: int,
+    plain: Array,
+    slope: Array,
+    latency: float,
+    time: float,
+) -> None:
+    """Add an observation to the buffer for the pool, and to what the device keeps of its own.
+
+    The pool learns what an average device would have measured: the latency over this one's pace.
+    Otherwise fast devices, which choose other points than slow ones, would bend its picture.
+    """
+    physics = state.physics
+    observation = (plain + latency * slope) * importance(
+        reference_latency(state, device, part, slope, latency)
+    )
+    observation[-3] = observation[-3] + observation[-2] * latency * latency
+    observation[-2:] = 1.0
+    own = physics.own[device, part]
+    elapsed = time - physics.own_time[device, part]
+    own[:] = aged(own, remaining(elapsed, state.half_life[part])) + observation
+    physics.own_time[device, part] = max(time, physics.own_time[device, part])
+    square = state.rows.shape[2] ** 2
+    observation[square:-3] /= physics.pace[device, part]
+    observation[-3] /= physics.pace[device, part] ** 2
+    state.local[device, part] += observation
+    physics.stale[device, part] = True
+
+
+def reference_latency(
+    state: LearnerState, device: int, part: int, slope: Array, latency: float
+) -> float:
+    """What an observation's noise is judged by: the expected latency, which this noise has not
+    touched; or, where nothing is expected yet or something else has happened, the latency."""
+    physics = state.physics
+    if state.synced[device, part, -2] < physics.dimension[part] + MATURE:
+        return abs(latency)
+    square = state.rows.shape[2] ** 2
+    expected = (slope[square:-3] * physics.theta[device, part]).sum()
+    far = FAR * physics.deviation[device, part] / np.sqrt(importance(expected))
+    return float(latency if latency - expected > far else expected)
 
 
 # --- estimate ------------------------------------------------------------------------------------
@@ -80,7 +144,7 @@ def pace(own: Array, theta: Array, variance: float, spread: float) -> float:
     explained = (theta * times(sigma_of(own, 0.0), theta)).sum() / variance
     agreement = (theta * b_of(own)).sum() / variance
     belief = 1.0 / spread**2
-    return float(max((agreement + belief) / (explained + belief), 0.0))
+    return float(max((agreement + belief) / (explained + belief), 0.05))
 
 
 def estimate_physically(state: LearnerState, device: int, part: int, time: float) -> None:
@@ -97,9 +161,13 @@ def estimate_physically(state: LearnerState, device: int, part: int, time: float
     if physics.nonnegative:
         theta = nonnegative_theta(inverse, b_of(known))
     variance = noise_variance(known, theta, sigma_of(known, 0.0), physics.dimension[part])
-    mean = times(rows, theta)
     if physics.spread[part] > 0.0:
-        mean *= pace(physics.own[device, part], theta, variance, physics.spread[part])
+        own = physics.own[device, part]
+        physics.pace[device, part] = pace(own, theta, variance, physics.spread[part])
+        theta = theta * physics.pace[device, part]
+    physics.theta[device, part] = theta
+    physics.deviation[device, part] = np.sqrt(variance)
+    mean = times(rows, theta)
     square = rows.shape[1] * rows.shape[1]
     norm = np.sqrt(np.abs(times(state.plain[part, :, :square], inverse.reshape(-1))))
     width = physics.kappa * np.sqrt(variance)
@@ -124,18 +192,6 @@ def raised(low: Array, floor: Array, viable: BoolArray) -> Array:
     return result
 
 
-def remember(
-    state: LearnerState, device: int, part: int, choice: int, latency: float, time: float
-) -> None:
-    """Add an observation to the device's own statistics, aged to `time`."""
-    physics = state.physics
-    own = physics.own[device, part]
-    elapsed = time - physics.own_time[device, part]
-    own[:] = aged(own, remaining(elapsed, state.half_life[part]))
-    physics.own_time[device, part] = max(time, physics.own_time[device, part])
-    accumulate(own, state.plain[part, choice], state.slope[part, choice], latency)
-
-
 # --- select --------------------------------------------------------------------------------------
 
 
@@ -146,7 +202,7 @@ def physical_scores(state: LearnerState, device: int) -> Array:
     estimates say otherwise (it is overloaded), every choice is back.
     """
     physics = state.physics
-    scores: Array = physics.low[device].sum(axis=0)
+    scores: Array = physics.low[device].sum(axis=0) + TIE_BREAK * state.mean[device].sum(axis=0)
     front, server = physics.front_part, physics.server_part
     if front >= 0:
         on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
@@ -179,6 +235,11 @@ def surprise(pool: Array, upload: Array, ridge: float) -> float:
     return float(score / np.sqrt(variance * uncertain))
 
 
+def trust(residual: float) -> float:
+    """Huber's weight: what is far off counts for no more than what is just believable."""
+    return float(min(1.0, TRUST / max(abs(residual), TRUST)))
+
+
 def alarmed(alarm: Array, residual: float) -> bool:
     """Page's cumulative sums, one per direction; true when either passes the alarm level."""
     step = min(max(residual, -CLIP), CLIP)
@@ -201,9 +262,14 @@ def merge(
     statistics = pools.statistics[pool, part]
     statistics[:] = aged(statistics, remaining(time - pools.time[pool, part], half_life))
     pools.time[pool, part] = max(time, pools.time[pool, part])
-    if watched and alarmed(pools.alarm[pool, part], surprise(statistics, upload, ridge)):
-        statistics[:] = 0.0
-        pools.alarm[pool, part] = 0.0
-        pools.epoch[pool, part] += 1
-    statistics += upload
+    trusted = upload
+    if watched:
+        residual = surprise(statistics, upload, ridge)
+        trusted = aged(upload, trust(residual))
+        if alarmed(pools.alarm[pool, part], residual):
+            statistics[:] = 0.0
+            pools.alarm[pool, part] = 0.0
+            pools.epoch[pool, part] += 1
+            trusted = upload
+    statistics += trusted
     pools.round[pool, part] += 1

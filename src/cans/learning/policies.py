@@ -138,7 +138,13 @@ def _warm(part: Part) -> Part:
 
 def _shared(part: Part, pool: Pool, half_life_s: float) -> Part:
     return replace(
-        part, pool=pool, uses_local=True, eager=True, half_life_s=half_life_s, watched=True
+        part,
+        pool=pool,
+        uses_local=True,
+        eager=True,
+        half_life_s=half_life_s,
+        watched=True,
+        spread=0.2,
     )
 
 
@@ -146,13 +152,13 @@ _CANS = Policy(
     "cans",
     "CANS",
     (
-        replace(_shared(_warm(_FRONT), Pool.GROUP, 3600.0), spread=0.2),
+        _shared(_warm(_FRONT), Pool.GROUP, 3600.0),
         _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK, 600.0),
         _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, 1800.0),
     ),
     fresh=True,
     physical=Physical(),
-    ridge=1e-4,
+    ridge=1e-9,
     probe_after_s=20.0,
 )
 

@@ -39,6 +39,9 @@ class Physics(NamedTuple):
     server_part: int
     own: Array  # (devices, parts, size)           everything this device observed itself
     own_time: Array  # (devices, parts)            the time to which it is aged
+    pace: Array  # (devices, parts)                how many times its pool's average it takes
+    theta: Array  # (devices, parts, d)            the estimate, at this device's pace
+    deviation: Array  # (devices, parts)           standard deviation of a weighted residual
     low: Array  # (devices, parts, choices)        the least latency that is still plausible
     stale: BoolArray  # (devices, parts)           something was learned since the last estimate
     estimated_at: Array  # (devices, parts)
@@ -142,6 +145,9 @@ def no_physics() -> Physics:
         server_part=-1,
         own=np.zeros((0, 0, 0)),
         own_time=series,
+        pace=series,
+        theta=np.zeros((0, 0, 0)),
+        deviation=series,
         low=np.zeros((0, 0, 0)),
         stale=np.zeros((0, 0), dtype=np.bool_),
         estimated_at=series,

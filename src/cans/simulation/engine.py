@@ -26,7 +26,7 @@ from cans.learning.arithmetic import (
     wants_fleet_sync,
     wants_upload,
 )
-from cans.learning.physical import merge, remember
+from cans.learning.physical import learn, merge
 from cans.learning.state import Array, BoolArray, IntArray, LearnerState, PoolState
 from cans.simulation.episode import Episode
 
@@ -101,10 +101,10 @@ def enrol(
         for run in range(runs):
             choice = offline_choice[device, run]
             plain, slope = offline_plain[choice], offline_slope[choice]
-            accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
             if state.physics.used:
-                own = state.physics.own[device, part]
-                accumulate(own, plain, slope, offline_ms[device, run])
+                learn(state, device, part, plain, slope, offline_ms[device, run], 0.0)
+            else:
+                accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
         if pool_of[device, part] >= 0:
             pools.statistics[pool_of[device, part], part] += state.local[device, part]
             pools.round[pool_of[device, part], part] += 1
@@ -143,6 +143,7 @@ def take_in(
             state.local[device, part] = state.sent[device, part]
         if state.physics.used:
             state.physics.own[device, part] = 0.0
+            state.physics.pace[device, part] = 1.0
     adopt(state, device, part, pools.statistics[pool, part], pools.time[pool, part])
 
 
@@ -275,9 +276,7 @@ def play(
             for segment in range(3):
                 explained += explains[part, segment] * latency[segment]
             if state.informative[part, pick]:
-                observe(state, device, part, pick, explained)
-                if state.physics.used:
-                    remember(state, device, part, pick, explained, time)
+                observe(state, device, part, pick, explained, time)
             if rules.fleet_threshold > 0.0:
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
@@ -294,12 +293,11 @@ def play(
             if probed:
                 record.probes[0] += 1
                 ping = truth.probe_ms[place, 0] * scale[1] + truth.probe_ms[place, 1]
-                ping = max(ping * episode.factor[t, 1] + episode.shift[t, 1], 0.0)
+                ping = ping * episode.factor[t, 1] + episode.shift[t, 1]
+                ping = max(ping, 0.0) if episode.clip else ping
                 ping *= truth.report[device]
                 plain, slope = rules.probe_plain, rules.probe_slope
-                accumulate(state.local[device, part], plain, slope, ping)
-                accumulate(state.physics.own[device, part], plain, slope, ping)
-                state.physics.stale[device, part] = True
+                learn(state, device, part, plain, slope, ping, time)
             if probed or state.gain[device, part] > state.threshold[part]:
                 if waiting[device, part] or not (probed or wants_upload(state, device, part)):
                     continue

@@ -185,7 +185,9 @@ def _probe(world: World, episode: Episode, t: int) -> float:
     stretched, fixed = world.probe_ms[world.place_of[device]]
     expected = stretched * episode.scale[t, 1] + fixed
     disturbed = expected * episode.factor[t, 1] + episode.shift[t, 1]
-    return float(max(disturbed, 0.0) * world.report[device])
+    if episode.clip:
+        disturbed = max(disturbed, 0.0)
+    return float(disturbed * world.report[device])
 
 
 def _synchronise(
