@@ -15,7 +15,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 # Their result differs from run to run: never treated as constant although they read nothing.
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"}
     | {"Bernoulli"}
 )
@@ -132,7 +132,7 @@ def build_graph(proto: onnx.GraphProto) -> Graph:
     for node in needed:
         names = reads(node)
         fixed = tuple(n for n in names if n in initializers or n in constant_nodes)
-        if len(fixed) == len(names) and node.op_type not in _RANDOM:
+        if len(fixed) == len(names) and node.op_type not in RANDOM:
             constant_nodes.update((name, node) for name in node.output if name)
         else:
             moving = tuple(n for n in names if n not in fixed)

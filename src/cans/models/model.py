@@ -9,9 +9,9 @@ from functools import cached_property
 import onnx
 
 from cans.models.counting import Work, work_of
-from cans.models.graph import Graph, Node
+from cans.models.graph import Graph
 from cans.models.tensors import Tensor
-from cans.models.weights import Weights
+from cans.models.weights import Weights, storage_bytes
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,12 @@ class Model:
     def node_work(self) -> tuple[Work, ...]:
         return tuple(work_of(node.proto, self.tensors, self.constants) for node in self.graph.nodes)
 
-    def weights_behind(self, node: Node) -> set[str]:
-        """The initializers a node needs, directly or through constant nodes."""
-        return self.graph.constants_behind(node.constants)[1]
-
     def weight_bytes(self, name: str) -> int:
-        return self.weights.nbytes(self.graph.initializers[name])
+        """Bytes of a constant as it is stored: a quantised weight counts before dequantisation."""
+        if name in self.graph.initializers:
+            return storage_bytes(self.graph.initializers[name])
+        maker = self.graph.constant_nodes[name]
+        if maker.op_type != "DequantizeLinear" and name in self.tensors:
+            return self.tensors[name].nbytes
+        leaves = self.graph.constants_behind([name])[1]
+        return sum(storage_bytes(self.graph.initializers[each]) for each in leaves)

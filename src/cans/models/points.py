@@ -152,12 +152,12 @@ def _halves(model: Model, depths: Iterable[int], backward: bool = False) -> dict
     for i in order:
         node = model.graph.nodes[i]
         work = work + model.node_work[i]
-        behind = model.weights_behind(node)
-        weight_bytes += sum(model.weight_bytes(name) for name in behind - weights)
-        weights |= behind
+        new = set(node.constants) - weights
+        weight_bytes += sum(model.weight_bytes(name) for name in new)
+        weights |= new
         activations = (*node.inputs, *node.outputs)
         moved += sum(model.tensors[n].nbytes for n in activations if n in model.tensors)
-        moved += sum(model.weight_bytes(name) for name in behind)
+        moved += sum(model.weight_bytes(name) for name in node.constants)
         keep(i if backward else i + 1)
     return halves
 

@@ -1,20 +1,27 @@
-"""Where weights live: in files that are mapped, not read, so that every cut shares one copy."""
+"""Where big weights live: in regions of files, so that every cut of a model shares one copy."""
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from threading import Lock
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from cans.errors import ModelError
+
+_BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4}
+
+
+def storage_bytes(proto: TensorProto) -> int:
+    """Bytes of a tensor in raw form."""
+    if proto.data_type == TensorProto.STRING:
+        return sum(len(each) for each in proto.string_data)
+    bits = _BITS.get(proto.data_type)
+    if bits is None:
+        bits = 8 * int(helper.tensor_dtype_to_np_dtype(proto.data_type).itemsize)
+    return (int(prod(proto.dims)) * bits + 7) // 8
 
 
 @dataclass(frozen=True)
@@ -26,62 +33,36 @@ class Region:
     length: int
 
 
-@dataclass
 class Weights:
     """Big weights by name. Small ones stay in the graph, where shape inference can read them."""
 
-    regions: Mapping[str, Region]
-    _maps: dict[Path, mmap.mmap] = field(default_factory=dict, repr=False)
-    _lock: Lock = field(default_factory=Lock, repr=False)
+    def __init__(self, regions: Mapping[str, Region]) -> None:
+        self._found = regions
 
     def __contains__(self, name: object) -> bool:
-        return name in self.regions
+        return name in self._found
 
-    @staticmethod
-    def nbytes(proto: TensorProto) -> int:
-        return storage_bytes(proto)
+    def region(self, name: str) -> Region:
+        return self._found[name]
 
-    def array(self, proto: TensorProto) -> NDArray[Any]:
-        """A read-only view of the weight; its pages are shared with every other reader."""
-        region = self.regions[proto.name]
-        dtype = helper.tensor_dtype_to_np_dtype(proto.data_type)
-        elements = prod(proto.dims)
+    def checked(self, proto: TensorProto) -> Region:
+        """The region of a weight; it must be as long as its shape says."""
+        region = self.region(proto.name)
         if region.length != storage_bytes(proto):
             raise ModelError(
                 f"weight {proto.name!r} should be {storage_bytes(proto)} bytes, "
                 f"its file holds {region.length}; export the model again"
             )
-        mapped = self._map(region.path)
-        if region.offset < 0 or region.offset + region.length > len(mapped):
-            raise ModelError(
-                f"weight {proto.name!r} lies outside {region.path.name}; the file is truncated"
-            )
-        flat = np.frombuffer(mapped, dtype, count=elements, offset=region.offset)
-        return flat.reshape(tuple(proto.dims))
+        return region
 
-    def release(self) -> None:
-        """Give the pages read so far back to the system; they are read again if needed."""
-        with self._lock:
-            for each in self._maps.values():
-                each.madvise(mmap.MADV_DONTNEED)
+    def folder(self, names: Iterable[str]) -> Path | None:
+        """The one folder all these weights lie in, links resolved; None when there are several."""
+        folders = {self.region(name).path.resolve().parent for name in names}
+        places = {self.region(name).path.parent for name in names}
+        return places.pop() if len(places) == len(folders) == 1 else None
 
-    def _map(self, path: Path) -> mmap.mmap:
-        with self._lock:
-            if path not in self._maps:
-                try:
-                    with path.open("rb") as file:
-                        self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                except (OSError, ValueError) as error:
-                    raise ModelError(f"cannot read the weights in {path.name}: {error}") from None
-            return self._maps[path]
-
-
-_BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4}
-
-
-def storage_bytes(proto: TensorProto) -> int:
-    """Bytes of a tensor in raw form."""
-    bits = _BITS.get(proto.data_type)
-    if bits is None:
-        bits = 8 * int(helper.tensor_dtype_to_np_dtype(proto.data_type).itemsize)
-    return (int(prod(proto.dims)) * bits + 7) // 8
+    def read(self, proto: TensorProto) -> bytes:
+        region = self.checked(proto)
+        with region.path.open("rb") as file:
+            file.seek(region.offset)
+            return file.read(region.length)
