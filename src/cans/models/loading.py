@@ -43,7 +43,8 @@ def load(source: str | PathLike[str], shapes: Mapping[str, tuple[int, ...]] | No
             known = ", ".join(builtin.NAMES)
             raise ModelError(f"there is no file {name}; the built-in models are: {known}")
         proto, regions, digest = open_file(path)
-        return _prepare(path.stem, proto, Weights(regions), digest, shapes or {})
+        model = _prepare(path.stem, proto, Weights(regions), digest, shapes or {})
+        return replace(model, source=path)
     except CansError:
         raise
     except Exception as error:  # onnx and its checkers raise many kinds on a malformed graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import onnx
 
@@ -25,6 +26,7 @@ class Model:
     tensors: Mapping[str, Tensor] = field(repr=False)
     weights: Weights = field(repr=False)
     declared_points: Mapping[str, str] | None = None  # point name -> tensor, from the file
+    source: Path | None = None  # the file, when it is one
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

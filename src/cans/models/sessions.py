@@ -19,7 +19,7 @@ from cans.models.tensors import Tensor
 from cans.models.weights import Weights
 
 _ERRORS_ONLY = 3
-_MANY_ROWS = 8
+MANY_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def open_session(piece: Piece, weights: Weights, settings: Settings) -> Session:
     if folder is not None:
         key = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(key, str(folder))
-    if piece.rows < _MANY_ROWS:
+    if piece.rows < MANY_ROWS:
         # Packed weights speed up products of many rows only; for fewer, the mapped file will do
         # and the session needs no copy of them.
         options.add_session_config_entry("session.disable_prepacking", "1")

@@ -44,7 +44,9 @@ def assemble(
     model: Model, nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
 ) -> Piece:
     """A model of exactly these nodes and the constants behind them."""
-    before, leaves = model.graph.constants_behind(name for node in nodes for name in node.constants)
+    wanted = [name for node in nodes for name in node.constants]
+    wanted += [name for name in outputs if model.graph.is_constant(name)]
+    before, leaves = model.graph.constants_behind(wanted)
     graph = helper.make_graph(
         [*before, *(node.proto for node in nodes)],
         "piece",
