@@ -144,7 +144,8 @@ def _decode(
             raise ValueError("the compressed size is not that of the tensor")
         data = zstandard.ZstdDecompressor().decompress(frame, max_output_size=count)
         codes = _exact(memoryview(data), np.dtype(np.uint8), count)
-        return (codes.astype(np.float32) * step + low).reshape(shape).astype(dtype)
+        values: NDArray[Any] = codes.astype(np.float32) * step + low
+        return values.reshape(shape).astype(dtype)
     if kind in (_PIXELS, _JPEG):
         spec, rest = _read_spec(body)
         axis = channel_axis(shape)

@@ -34,7 +34,8 @@ def feature_columns(
         raise unknown_name("feature set", feature_set, FEATURE_SETS)
     sizes = [point.bytes for point in points] if link_bytes is None else list(link_bytes)
     wide = feature_set == "ops13" and points[-1].front.ops["attention"] > 0
-    link_names, link = ("bytes",), [[float(size)] for size in sizes]
+    link_names: tuple[str, ...] = ("bytes",)
+    link = [[float(size)] for size in sizes]
     if feature_set == "rich":
         link_names = ("bytes", "intercept")
         link = [

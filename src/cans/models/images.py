@@ -49,7 +49,8 @@ def channel_axis(shape: tuple[int, ...]) -> int | None:
 def to_pixels(array: NDArray[Any], spec: ImageSpec) -> NDArray[np.uint8]:
     mean, std = _broadcast(array.shape, spec)
     pixels = np.rint((array.astype(np.float32) * std + mean) * np.float32(255))
-    return np.clip(pixels, 0, 255).astype(np.uint8)
+    whole: NDArray[np.uint8] = np.clip(pixels, 0, 255).astype(np.uint8)
+    return whole
 
 
 def from_pixels(pixels: NDArray[np.uint8], spec: ImageSpec, dtype: str) -> NDArray[Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
-import numpy as np
-
 from cans import learning
 from cans.models.codecs import codec_at
 from cans.models.features import feature_columns
@@ -60,7 +58,9 @@ class PartitionTable(learning.PartitionTable):
         return cls(
             model.name,
             [point.name for point in points],
-            *(np.asarray(columns[segment][1]) for segment in ("front", "link", "server")),
+            front=columns["front"][1],
+            link=columns["link"][1],
+            server=columns["server"][1],
             point_of=[point.index for point in chosen],
             codec_of=[*names, codecs[0]],
             names={segment: columns[segment][0] for segment in columns},
