@@ -14,6 +14,7 @@ from onnx import NodeProto, TensorProto, helper, inliner, numpy_helper
 from cans.errors import ModelError
 from cans.models.graph import subgraphs
 
+MINIMUM_IR = 8
 _SPARSE_LIMIT = 1 << 31  # bytes a sparse weight may become when written out
 
 
@@ -27,7 +28,19 @@ def clean(proto: onnx.ModelProto) -> onnx.ModelProto:
     _constants_to_initializers(proto.graph)
     _drop_initializer_inputs(proto.graph)
     _forward_identities(proto.graph)
+    _drop_repeated_node_names(proto.graph)
+    # Before IR 4 an initializer had to be an input too, and inference ignores it otherwise.
+    proto.ir_version = max(proto.ir_version, MINIMUM_IR)
     return proto
+
+
+def _drop_repeated_node_names(graph: onnx.GraphProto) -> None:
+    """They mean nothing, but ONNX Runtime refuses two nodes of one name."""
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name in seen:
+            node.ClearField("name")
+        seen.add(node.name)
 
 
 def _drop_initializer_inputs(graph: onnx.GraphProto) -> None:

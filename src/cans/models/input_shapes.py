@@ -12,6 +12,7 @@ from cans.errors import ModelError
 def fix_shapes(graph: onnx.GraphProto, given: Mapping[str, tuple[int, ...]]) -> None:
     """Put the user's dimensions into the inputs; complain about what is still open."""
     names = [each.name for each in graph.input]
+    still_open: list[onnx.ValueInfoProto] = []
     for name in given:
         if name not in names:
             raise ModelError(f"--shape names {name!r}, but the inputs are: {', '.join(names)}")
@@ -26,7 +27,9 @@ def fix_shapes(graph: onnx.GraphProto, given: Mapping[str, tuple[int, ...]]) -> 
             for size in dims:
                 shape.dim.add().dim_value = size
         elif not info.type.tensor_type.HasField("shape") or any(_open(d) for d in shape.dim):
-            raise ModelError(_open_message(info))
+            still_open.append(info)
+    if still_open:
+        raise ModelError(_open_message(still_open))
     # Written for the open dimensions, they would contradict what is inferred now.
     if given:
         for output in graph.output:
@@ -55,19 +58,27 @@ def _check_fits(
 
 
 def _spelled(shape: onnx.TensorShapeProto) -> str:
-    return "x".join(str(d.dim_value) if not _open(d) else d.dim_param or "?" for d in shape.dim)
+    return ", ".join(str(d.dim_value) if not _open(d) else d.dim_param or "?" for d in shape.dim)
 
 
-def _open_message(info: onnx.ValueInfoProto) -> str:
+def _open_message(inputs: list[onnx.ValueInfoProto]) -> str:
+    """One line for all of them, with an option to copy."""
+    found = ", ".join(f"{each.name!r} ({_known(each)})" for each in inputs)
+    options = " ".join(f"--shape {each.name}={_example(each)}" for each in inputs)
+    return f"open dimensions in the input {found}; fix them, e.g. {options}"
+
+
+def _known(info: onnx.ValueInfoProto) -> str:
+    kind = info.type.tensor_type
+    return _spelled(kind.shape) if kind.HasField("shape") else "no shape at all"
+
+
+def _example(info: onnx.ValueInfoProto) -> str:
     kind = info.type.tensor_type
     if not kind.HasField("shape"):
-        return f"input {info.name!r} has no shape; fix it, e.g. --shape {info.name}=1x3x224x224"
-    usual = {4: (1, 3, 224, 224), 3: (1, 3, 224), 2: (1, 128), 1: (1,)}.get(len(kind.shape.dim), ())
-    example = "x".join(
+        return "1x3x224x224"
+    usual = {4: (1, 3, 224, 224), 3: (1, 3, 224), 2: (1, 128)}.get(len(kind.shape.dim), ())
+    return "x".join(
         str(d.dim_value if not _open(d) else usual[i] if i < len(usual) else 1)
         for i, d in enumerate(kind.shape.dim)
-    )
-    return (
-        f"input {info.name!r} has open dimensions ({_spelled(kind.shape)}); "
-        f"fix them, e.g. --shape {info.name}={example}"
     )

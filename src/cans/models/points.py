@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cans.errors import InputError, ModelError
-from cans.models.counting import CLASSES, MAC_CLASSES, NO_WORK
+from cans.models.counting import CLASSES, LAYOUT, MAC_CLASSES, NO_WORK
 from cans.models.fusion import Fusions
 from cans.models.model import Model
 from cans.models.selection import spread
 from cans.models.tensors import Tensor
+
+_MOST_TENSORS = 9  # more than this many is no cut worth suggesting
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,6 @@ def _only_moves_data(
     model: Model, before: tuple[tuple[str, ...], int], after: tuple[tuple[str, ...], int]
 ) -> bool:
     """Nothing but reshaping lies between two cuts of equal size: one of them is enough."""
-    from cans.models.counting import LAYOUT
-
     nodes = model.graph.nodes[before[1] : after[1]]
     sizes = [sum(model.tensors[name].nbytes for name in each[0]) for each in (before, after)]
     return all(node.kind in LAYOUT for node in nodes) and sizes[0] == sizes[1]
@@ -163,19 +163,15 @@ def _halves(model: Model, depths: Iterable[int], backward: bool = False) -> dict
 
 
 def _renumber(points: Sequence[Point]) -> tuple[Point, ...]:
-    from dataclasses import replace
-
     return tuple(replace(point, index=index) for index, point in enumerate(points))
 
 
 def _no_cut(model: Model, max_tensors: int) -> str:
-    smallest = min(
-        (len(alive) for alive in model.graph.crossings()[1:-1] if len(alive) > max_tensors),
-        default=None,
-    )
+    more = (k for k in range(max_tensors + 1, _MOST_TENSORS) if len(_searched(model, k)) > 2)
+    enough = next(more, None)
     hint = "run it whole, on the device or on the server"
-    if smallest is not None:
-        hint = f"try --max-tensors {smallest}, or {hint}"
+    if enough is not None:
+        hint = f"try --max-tensors {enough}, or {hint}"
     inside = {node.kind for node in model.graph.nodes} & {"If", "Loop", "Scan"}
     reason = f" (its work is inside {', '.join(sorted(inside))})" if inside else ""
     return f"{model.name} has no cut that {max_tensors} tensor(s) can cross{reason}: {hint}"

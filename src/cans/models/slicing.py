@@ -13,8 +13,6 @@ from cans.models.graph import Graph, Node
 from cans.models.model import Model
 from cans.models.tensors import ONNX_TYPES, Tensor
 
-_IR_VERSION = 8  # older files list initializers as inputs, which forbids folding them
-
 
 @dataclass(frozen=True)
 class Piece:
@@ -76,7 +74,7 @@ def constant_outputs(graph: Graph) -> tuple[str, ...]:
 
 def wrap(graph: onnx.GraphProto, like: onnx.ModelProto) -> onnx.ModelProto:
     """A model around a graph, with the opsets of another."""
-    model = onnx.ModelProto(ir_version=max(like.ir_version, _IR_VERSION), producer_name="cans")
+    model = onnx.ModelProto(ir_version=like.ir_version, producer_name="cans")
     model.opset_import.extend(like.opset_import)
     model.graph.CopyFrom(graph)
     return model
