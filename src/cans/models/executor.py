@@ -92,7 +92,7 @@ class Executor:
         self._fixed: dict[str, NDArray[Any]] | None = None
         self._lock = Lock()  # around building blocks and the bookkeeping below
         self._generation: dict[Key, int] = {}
-        self._last: dict[Key, tuple[Session, ...]] = {}
+        self._last: dict[Key, list[int]] = {}  # serials: must not keep dropped sessions alive
         self._runs: dict[Key, int] = {}
         self._building = 0
 
@@ -236,7 +236,7 @@ class Executor:
 
     def _note(self, key: Key, sessions: list[Session]) -> tuple[int, bool]:
         with self._lock:
-            now = tuple(sessions)
+            now = [session.serial for session in sessions]
             if self._last.get(key) != now:
                 self._last[key] = now
                 self._generation[key] = self._generation.get(key, 0) + 1

@@ -16,7 +16,7 @@ from cans.models.wire import SMALL, MalformedError, read_skeleton
 
 def open_file(given: Path) -> tuple[onnx.ModelProto, dict[str, Region], str]:
     """Skeleton, regions of the big weights (in this file or in external data), digest."""
-    path = given.resolve()  # a link into a download cache: the weights are beside its target
+    path = given.resolve()
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             skeleton, spans = read_skeleton(data)
@@ -53,7 +53,7 @@ def _external(proto: onnx.ModelProto, path: Path, own: dict[str, Region]) -> dic
         location = PurePosixPath(entries.get("location", ""))
         if not location.name or location.is_absolute() or ".." in location.parts:
             raise ModelError(f"weight {tensor.name!r} points outside the model's folder: refused")
-        file = path.parent / location
+        file = (path.parent / location).resolve()  # it may be a link into a download cache
         try:
             size = file.stat().st_size
             offset = int(entries.get("offset", 0))

@@ -6,11 +6,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
 
-from cans.models.counting import MAC_CLASSES, work_of
 from cans.models.graph import Node
 from cans.models.model import Model
-from cans.models.sessions import MANY_ROWS, Session, Settings, open_session
-from cans.models.slicing import cut_out
+from cans.models.sessions import Session, Settings, open_session
+from cans.models.slicing import PRODUCTS, cut_out, worth_packing
 
 FRONT, BACK = "front", "back"
 Key = tuple[str, int]  # side, point index
@@ -67,15 +66,9 @@ class HalfCache:
 
 
 def private_bytes(model: Model, nodes: tuple[Node, ...]) -> int:
-    """Weights a session copies: those of convolutions (laid out anew) and of packed products.
-
-    The other weights are read from the mapped file, which all sessions share.
-    """
-    total = 0
-    for node in nodes:
-        weights = {name: model.weight_bytes(name) for name in node.constants}
-        macs = sum(work_of(node.proto, model.tensors, model.constants).amount[: len(MAC_CLASSES)])
-        elements = sum(weights.values()) // 4
-        if node.kind not in ("MatMul", "Gemm") or macs >= MANY_ROWS * elements:
-            total += sum(weights.values())
-    return total
+    """Weights a session copies; products that are not packed read theirs from the mapped file."""
+    packed = worth_packing(model, nodes)
+    copied = {
+        name for node in nodes if packed or node.kind not in PRODUCTS for name in node.constants
+    }
+    return sum(model.weight_bytes(name) for name in copied)

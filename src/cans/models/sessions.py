@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from cans.models.tensors import Tensor
 from cans.models.weights import Weights
 
 _ERRORS_ONLY = 3
-MANY_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Session:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     handle: ort.InferenceSession = field(repr=False)
+    serial: int = field(default_factory=count().__next__)  # tells sessions apart, dropped ones too
 
     def run(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         try:
@@ -51,17 +52,12 @@ def open_session(piece: Piece, weights: Weights, settings: Settings) -> Session:
     options = _options(settings)
     wanted = [each for each in piece.proto.graph.initializer if each.name in piece.weights]
     folder = weights.folder(each.name for each in wanted)
-    for tensor in wanted:
-        if folder is None:
-            _put_in(tensor, weights)
-        else:
-            _refer(tensor, weights, folder)
     if folder is not None:
+        for tensor in wanted:
+            _refer(tensor, weights, folder)
         key = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(key, str(folder))
-    if piece.rows < MANY_ROWS:
-        # Packed weights speed up products of many rows only; for fewer, the mapped file will do
-        # and the session needs no copy of them.
+    if not piece.pack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         handle = ort.InferenceSession(
@@ -128,14 +124,6 @@ def _refer(tensor: TensorProto, weights: Weights, folder: Path) -> None:
         ("length", region.length),
     ):
         tensor.external_data.add(key=key, value=str(value))
-
-
-def _put_in(tensor: TensorProto, weights: Weights) -> None:
-    """For weights in several folders (links into a download cache), which the runtime refuses."""
-    data = weights.read(tensor)
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")
-    tensor.raw_data = data
 
 
 def random_inputs(

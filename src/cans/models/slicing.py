@@ -13,6 +13,10 @@ from cans.models.graph import Graph, Node
 from cans.models.model import Model
 from cans.models.tensors import ONNX_TYPES, Tensor
 
+PRODUCTS = frozenset({"MatMul", "Gemm"})
+_MANY_ROWS = 8
+_BIG_LAYER = 16 << 20  # bytes
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -22,7 +26,7 @@ class Piece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     weights: tuple[str, ...]  # initializers whose values lie in files
-    rows: int  # of a typical product with a weight: multiplications per weight element
+    pack: bool  # keep packed copies of product weights
 
 
 def cut_out(model: Model, start: int, stop: int) -> Piece:
@@ -53,18 +57,26 @@ def assemble(
         [model.graph.initializers[name] for name in sorted(leaves)],
     )
     weights = tuple(name for name in sorted(leaves) if name in model.weights)
-    rows = _rows(model, nodes)
-    return Piece(wrap(graph, model.proto), tuple(inputs), tuple(outputs), weights, rows)
+    pack = worth_packing(model, nodes)
+    return Piece(wrap(graph, model.proto), tuple(inputs), tuple(outputs), weights, pack)
 
 
-def _rows(model: Model, nodes: Sequence[Node]) -> int:
-    macs = elements = 0
+def worth_packing(model: Model, nodes: Sequence[Node]) -> bool:
+    """Should the session keep packed copies of its product weights?
+
+    They speed up products of many rows. A big fully connected layer on one row gains nothing; it
+    reads the mapped file just as fast, and the session needs no copy of it.
+    """
+    few = many = 0
     for node in nodes:
-        if node.kind in ("MatMul", "Gemm"):
-            macs += sum(work_of(node.proto, model.tensors, model.constants).amount)
-            weights = (model.tensors.get(each) for each in node.constants)
-            elements += sum(each.elements for each in weights if each is not None)
-    return macs // max(elements, 1)
+        if node.kind in PRODUCTS:
+            size = sum(model.weight_bytes(name) for name in node.constants)
+            macs = sum(work_of(node.proto, model.tensors, model.constants).amount)
+            if macs >= _MANY_ROWS * size // 4:
+                many += size
+            else:
+                few += size
+    return few < max(many, _BIG_LAYER)
 
 
 def constant_outputs(graph: Graph) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -56,13 +57,6 @@ class Weights:
         return region
 
     def folder(self, names: Iterable[str]) -> Path | None:
-        """The one folder all these weights lie in, links resolved; None when there are several."""
-        folders = {self.region(name).path.resolve().parent for name in names}
-        places = {self.region(name).path.parent for name in names}
-        return places.pop() if len(places) == len(folders) == 1 else None
-
-    def read(self, proto: TensorProto) -> bytes:
-        region = self.checked(proto)
-        with region.path.open("rb") as file:
-            file.seek(region.offset)
-            return file.read(region.length)
+        """A folder that contains the files of all these weights; None when there are none."""
+        parents = {self.region(name).path.parent for name in names}
+        return Path(os.path.commonpath(parents)) if parents else None

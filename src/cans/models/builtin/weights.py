@@ -11,6 +11,7 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto
 
 from cans.models.builtin import BuiltIn
 from cans.models.builtin.builder import Recipe
@@ -51,7 +52,7 @@ class BuiltInWeights(Weights):
 def cache_folder() -> Path:
     """`$CANS_CACHE`, else the user's cache folder, else (not writable) a temporary one."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(os.environ.get("CANS_CACHE") or f"{home}/cans").expanduser()
+    folder = Path(os.environ.get("CANS_CACHE") or f"{home}/cans").expanduser().resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -91,3 +92,15 @@ def _write(path: Path, built: BuiltIn, offsets: list[int], total: int) -> None:
         except BaseException:
             os.unlink(file.name)
             raise
+
+
+def save(built: BuiltIn, path: Path) -> None:
+    """Write a built-in network as an ordinary ONNX file, weights inside."""
+    model = ModelProto()
+    model.CopyFrom(built.proto)
+    recipes = {each.name: each for each in built.recipes}
+    for tensor in model.graph.initializer:
+        if tensor.name in recipes:
+            tensor.ClearField("data_location")
+            tensor.raw_data = values(recipes[tensor.name], built.seed).tobytes()
+    path.write_bytes(model.SerializeToString())
