@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -112,6 +113,18 @@ def _ratio(a: dict[str, float], b: dict[str, float], key: str) -> float:
     return round(a[key] / b[key], 3)
 
 
+def in_turns(one: Callable[[], float], other: Callable[[], float], rounds: int) -> float:
+    """Median of other / one over neighbouring runs, the first place changing hands.
+
+    Whatever else the machine does slows both of a pair.
+    """
+    ratios = []
+    for i in range(rounds + 2):
+        a, b = (one(), other()) if i % 2 else tuple(reversed((other(), one())))
+        ratios.append(b / a)
+    return round(median(ratios[2:]), 3)
+
+
 def cut_cost(name: str, path: Path) -> dict[str, Any]:
     """Fused front-end + back-end over the whole model, in turns, median; and the chain's cost."""
     import onnxruntime as ort
@@ -140,22 +153,19 @@ def cut_cost(name: str, path: Path) -> dict[str, Any]:
     ratios = {}
     for point in points[1:-1]:
         executor.prepare(point.index, calibrate=False)
-        times: list[tuple[float, float]] = []
-        for i in range(ROUNDS[name] + 2):
-            pair = (whole_seconds(), split_seconds(point.index))
-            times += [pair] if i >= 2 else []
-        ratios[point.name] = round(median(b for _, b in times) / median(a for a, _ in times), 3)
+        index = point.index
+        ratios[point.name] = in_turns(whole_seconds, lambda i=index: split_seconds(i), ROUNDS[name])
     chain = Executor(model, points, memory_budget=0)
-    times = [
-        (whole_seconds(), seconds(lambda: chain.run_whole(image))) for _ in range(ROUNDS[name] + 2)
-    ][2:]
+    chain_ratio = in_turns(
+        whole_seconds, lambda: seconds(lambda: chain.run_whole(image)), ROUNDS[name]
+    )
     used = {each: ratios[each] for each in IN_USE[name]}
     return {
         "in_use": used,
         "worst_in_use": max(used.values()),
         "median_of_all": median(ratios.values()),
         "all": ratios,
-        "chain": round(median(b for _, b in times) / median(a for a, _ in times), 3),
+        "chain": chain_ratio,
     }
 
 

@@ -46,9 +46,16 @@ class Fusions:
             return False
         if node.kind in ACTIVATIONS or node.kind in _NORMALISING:
             return True
+        if node.kind == "Mul" and self._rescales(maker):
+            return True
         if node.kind == "Add" and maker.kind in _WEIGHTED:
             return True  # a bias, or a residual sum the convolution accumulates into
         return node.kind in _ELEMENTWISE and len(node.inputs) == 1
+
+    def _rescales(self, maker: Node) -> bool:
+        """An integer product on its way back to real numbers: cast, then times the scales."""
+        source = self._graph.producer.get(maker.inputs[0]) if maker.inputs else None
+        return maker.kind == "Cast" and source is not None and source.kind.endswith("Integer")
 
     def _derived(self, name: str, alive: tuple[str, ...]) -> bool:
         """Cheaply made from other crossing tensors: a cut before it sends less."""

@@ -22,6 +22,7 @@ from cans.models.input_shapes import fix_shapes
 from cans.models.model import Model
 from cans.models.operators import check_operators
 from cans.models.sessions import first_line
+from cans.models.signed import unsign_pairs
 from cans.models.tensors import CROSSING_TYPES
 from cans.models.tracing import trace, unknown
 from cans.models.weights import Weights
@@ -62,16 +63,27 @@ def _prepare(
     check_operators(proto)
     fix_shapes(proto.graph, shapes)
     _check_types(proto.graph)
+    unsign_pairs(proto.graph)
     tensors = fold(proto)
     graph = build_graph(proto.graph)
     declared = {each.key: each.value for each in proto.metadata_props}.get(POINTS_KEY)
-    points = json.loads(declared) if declared else None
+    points = _declared_points(declared) if declared else None
     if not graph.nodes:
         raise ModelError(f"{name} computes nothing from its inputs; there is nothing to cut")
     model = Model(name, digest, proto, graph, tensors, weights, points)
     if unknown(graph, tensors):
         model = replace(model, tensors={**tensors, **trace(model)})
     return model
+
+
+def _declared_points(text: str) -> Mapping[str, str] | None:
+    """Point name -> tensor, in order, the raw input first and the end last; else ignored."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    valid = isinstance(found, dict) and len(found) >= 3
+    return found if valid and all(isinstance(each, str) for each in found.values()) else None
 
 
 def _check_types(graph: onnx.GraphProto) -> None:

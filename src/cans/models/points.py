@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from cans.errors import InputError, ModelError
 from cans.models.counting import CLASSES, LAYOUT, MAC_CLASSES, NO_WORK
@@ -56,15 +57,15 @@ def find_points(
     """Every valid cut from the raw input (point 0) to purely local (the last), in order.
 
     A file that declares its own points (as the built-in models do) has exactly those, unless
-    another number of crossing tensors is asked for.
+    another number of crossing tensors is asked for, or a tool that quantised or rewrote the file
+    kept the declaration and not the cuts.
     """
     if max_tensors < 1:
         raise InputError("--max-tensors must be at least 1")
     if max_points is not None and max_points < 3:
         raise InputError("--max-points must be at least 3: the input, one cut, and the end")
-    if model.declared_points is not None and max_tensors == 1:
-        cuts = _declared(model, model.declared_points)
-    else:
+    cuts = _declared(model) if max_tensors == 1 else None
+    if cuts is None:
         cuts = _searched(model, max_tensors)
     if len(cuts) < 3:
         raise ModelError(_no_cut(model, max_tensors))
@@ -72,16 +73,21 @@ def find_points(
     return points if max_points is None else _renumber(spread(points, max_points))
 
 
-def _declared(model: Model, declared: Mapping[str, str]) -> list[tuple[str, int]]:
+def _declared(model: Model) -> list[tuple[str, int]] | None:
+    if model.declared_points is None:
+        return None
+    fusions = Fusions(model.graph)
     last_depth = {alive: depth for depth, alive in enumerate(model.graph.crossings())}
-    names = list(declared.items())
+    names = list(model.declared_points.items())
     cuts = [(names[0][0], 0)]
     for name, tensor in names[1:-1]:
         depth = last_depth.get((tensor,))
-        if depth is None:
-            raise ModelError(f"the declared point {name!r} is no single-tensor cut of the model")
+        if depth is None or tensor not in model.tensors or fusions.broken_by(depth, (tensor,)):
+            return None
         cuts.append((name, depth))
-    return [*cuts, (names[-1][0], len(model.graph.nodes))]
+    cuts.append((names[-1][0], len(model.graph.nodes)))
+    rising = all(a < b for (_, a), (_, b) in pairwise(cuts))
+    return cuts if rising else None
 
 
 def _searched(model: Model, max_tensors: int) -> list[tuple[str, int]]:
