@@ -209,10 +209,12 @@ def test_float16_weights_and_activations(tmp_path: Path) -> None:
     assert assert_split_equals_whole(path) == ["input", "a", "b", "end"]
 
 
-def test_quantised_models_are_cut_at_their_integers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_quantised_models_are_cut_at_their_integers(tmp_path: Path, signed: bool) -> None:
+    zero = np.array(0, np.int8) if signed else np.array(128, np.uint8)
     extra = [
         numpy_helper.from_array(np.array(0.05, np.float32), "s"),
-        numpy_helper.from_array(np.array(128, np.uint8), "z"),
+        numpy_helper.from_array(zero, "z"),
         numpy_helper.from_array(np.array(0, np.int8), "wz"),
     ]
     nodes: list[onnx.NodeProto] = []
@@ -233,8 +235,25 @@ def test_quantised_models_are_cut_at_their_integers(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", nodes, IMAGE, ["r2"], extra)
     assert assert_split_equals_whole(path) == ["input", "q0", "q1", "q2", "end"]
     model = load(path)
-    assert {t.dtype for p in find_points(model)[1:-1] for t in p.tensors} == {"uint8"}
+    assert {t.dtype for p in find_points(model)[1:-1] for t in p.tensors} <= {"uint8", "int8"}
     assert find_points(model)[-1].front.weight_bytes < 3 * (4 * 4 * 9 + 32)  # one byte each
+
+
+def test_a_declaration_that_no_longer_holds_is_ignored(tmp_path: Path) -> None:
+    """Tools that rewrite a model keep its metadata."""
+    path = save(
+        tmp_path / "m.onnx", [conv("x", "a"), conv("a", "b")], IMAGE, ["b"], convs("a", "b")
+    )
+    model = onnx.load(path)
+    for declared, names in (
+        ('{"input": "x", "first": "a", "end": ""}', ["input", "first", "end"]),
+        ('{"input": "x", "first": "gone", "end": ""}', ["input", "a", "end"]),
+        ("not json", ["input", "a", "end"]),
+        ("[1, 2, 3]", ["input", "a", "end"]),
+    ):
+        helper.set_model_props(model, {"cans.points": declared})
+        onnx.save(model, path)
+        assert assert_split_equals_whole(path) == names
 
 
 def test_local_functions_are_inlined(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ class Executor:
         fixed = self._constant_outputs()
         generation, settled = self._note(key, sessions)
         blocks: list[BlockTime] = []
+        settled = settled and self._building == 0
         made = {**fixed, **values}
         start = time.perf_counter()
         for session, name in zip(sessions, names, strict=True):
