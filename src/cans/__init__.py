@@ -13,6 +13,7 @@ _PUBLIC = {
     "InputError": "cans.errors",
     "ModelError": "cans.errors",
     "RunError": "cans.errors",
+    "PartitionTable": "cans.models.table",
     "simulate": "cans.simulation.run",
 }
 

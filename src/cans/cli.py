@@ -9,6 +9,7 @@ import typer
 
 from cans import __version__
 from cans.errors import CansError
+from cans.models import commands as models
 from cans.simulation import commands as simulation
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ def _root(
 
 
 simulation.register(app)
+models.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,61 @@
+"""The built-in networks: graphs written in Python, weights made from a seed when needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import onnx
+from onnx import helper
+
+from cans.models.builtin import mobilenet, resnet, vgg, vit
+from cans.models.builtin.builder import Recipe
+
+_SEED = 1
+_MAKERS: dict[str, Callable[[], tuple[onnx.ModelProto, list[Recipe]]]] = {
+    "vgg16": vgg.build,
+    "resnet50": resnet.build,
+    "vit_b16": vit.build,
+    "mobilenet_v2": mobilenet.build,
+    "vgg16-exits": partial(vgg.build, exits=True),
+}
+NAMES = tuple(_MAKERS)
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A skeleton and the recipes of its weights."""
+
+    name: str
+    proto: onnx.ModelProto
+    recipes: tuple[Recipe, ...]
+    seed: int
+    digest: str
+
+
+def build(name: str) -> BuiltIn:
+    proto, recipes = _MAKERS[name]()
+    digest = _digest(proto, recipes, _SEED)
+    return BuiltIn(name, proto, tuple(recipes), _SEED, digest)
+
+
+def _digest(proto: onnx.ModelProto, recipes: list[Recipe], seed: int) -> str:
+    """Of structure and recipes, spelled out: equal on every version of onnx and protobuf."""
+    nodes = [
+        [n.op_type, list(n.input), list(n.output), sorted(_attributes(n).items())]
+        for n in proto.graph.node
+    ]
+    weights = [[each.name, each.shape, round(each.bound, 9)] for each in recipes]
+    text = json.dumps([nodes, weights, seed], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, object]:
+    values = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    return {
+        name: [int(v) for v in value] if hasattr(value, "__iter__") else round(float(value), 9)
+        for name, value in values.items()
+    }

@@ -1,0 +1,228 @@
+"""`cans inspect`, `cans verify` and `cans plan`. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cans.errors import InputError, RunError, unknown_name
+
+if TYPE_CHECKING:
+    from cans.models.images import ImageSpec
+    from cans.models.model import Model
+    from cans.models.points import Point
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="ONNX file or built-in name.")]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Fix an input's open dimensions."),
+]
+TensorsOption = Annotated[int, typer.Option("--max-tensors", help="Tensors that may cross a cut.")]
+PointsOption = Annotated[
+    int | None, typer.Option("--max-points", help="Keep only this many points, the most useful.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+ImageOption = Annotated[
+    str | None,
+    typer.Option("--image", metavar="MEAN/STD", help="The input is a picture normalised so."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Mount this layer's commands."""
+    app.command()(inspect)
+    app.command()(verify)
+    app.command()(plan)
+
+
+def inspect(
+    model: ModelArgument,
+    shape: ShapeOption = None,
+    max_tensors: TensorsOption = 1,
+    max_points: PointsOption = None,
+    as_json: JsonOption = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw work and crossing bytes.")
+    ] = None,
+) -> None:
+    """List the partition points of a model: what crosses, and the work on both sides."""
+    from cans.models.describe import describe
+
+    loaded, points = _load(model, shape, max_tensors, max_points)
+    if plot is not None:
+        from cans.models.plotting import plot as draw
+
+        draw(loaded.name, points, plot)
+    if as_json:
+        print(json.dumps(describe(loaded, points)))
+        return
+    total = max(points[-1].front.total_macs, 1)
+    print(f"{loaded.name}: {total / 1e9:.3f} GMAC, {len(points)} points, {loaded.digest[:12]}")
+    rows = [
+        [
+            str(point.index),
+            _short(point.name),
+            " ".join("x".join(map(str, each.shape)) or "scalar" for each in point.tensors),
+            f"{point.bytes:,}",
+            f"{100 * point.front.total_macs / total:.1f}",
+            f"{point.front.weight_bytes / 1e6:.1f}",
+            f"{point.back.weight_bytes / 1e6:.1f}",
+        ]
+        for point in points
+    ]
+    _print_table(["#", "point", "crossing", "bytes", "front MACs %", "front MB", "back MB"], rows)
+
+
+def verify(
+    model: ModelArgument,
+    shape: ShapeOption = None,
+    max_tensors: TensorsOption = 1,
+    max_points: PointsOption = None,
+    codec: Annotated[str, typer.Option(help="How the crossing tensors are written.")] = "float32",
+    image: ImageOption = None,
+    samples: Annotated[int | None, typer.Option(help="Inputs to try (lossy codecs: 4).")] = None,
+    input_file: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE.npz", help="Real inputs, by name.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run every cut and compare with the whole model."""
+    from cans.models.codecs import get_codec
+    from cans.models.verifying import verify as run
+
+    spec = _image(image)
+    lossy = get_codec(codec, spec).lossy
+    count = samples if samples is not None else (4 if lossy else 1)
+    if count < 1:
+        raise InputError("--samples must be at least 1")
+    loaded, points = _load(model, shape, max_tensors, max_points)
+    report = run(loaded, points, codec, spec, count, _arrays(input_file))
+    if as_json:
+        print(json.dumps(report))
+    else:
+        _print_report(report)
+    if report["ok"] is False:
+        raise RunError(
+            f"{loaded.name}: split differs from whole by {report['worst_error']:.1e} "
+            f"(allowed {report['tolerance']:.0e})"
+        )
+
+
+def plan(
+    model: ModelArgument,
+    device_gmacs: Annotated[float, typer.Option(help="The device's speed, GMAC/s.")],
+    server_gmacs: Annotated[float, typer.Option(help="The server's speed, GMAC/s.")],
+    mbps: Annotated[float, typer.Option(help="The link, megabits per second.")],
+    rtt_ms: Annotated[float, typer.Option(help="Added once when anything is sent.")] = 0.0,
+    method: Annotated[str, typer.Option(help="neurosurgeon or dads.")] = "neurosurgeon",
+    codec: Annotated[str, typer.Option(help="How the crossing tensors are written.")] = "float32",
+    image: ImageOption = None,
+    shape: ShapeOption = None,
+    max_tensors: TensorsOption = 1,
+    max_points: PointsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where to cut when all speeds are known."""
+    from cans.models import planning
+    from cans.models.codecs import get_codec
+
+    if method not in planning.METHODS:
+        raise unknown_name("method", method, planning.METHODS)
+    spec = _image(image)
+    get_codec(codec, spec)
+    speeds = planning.Speeds(device_gmacs, server_gmacs, mbps, rtt_ms)
+    if method == "dads":
+        from cans.models.loading import load
+
+        loaded = load(model, _shapes(shape, model))
+        result = planning.dads(loaded, speeds, codec)
+    else:
+        loaded, points = _load(model, shape, max_tensors, max_points)
+        result = planning.neurosurgeon(points, speeds, codec, spec)
+    if as_json:
+        print(json.dumps({"model": loaded.name, "digest": loaded.digest, **result}))
+        return
+    where = result.get("name") or ", ".join(result["crossing"]) or "nothing crosses"
+    print(
+        f"{loaded.name}, {method}: cut at {where}: {result['latency_ms']:.2f} ms "
+        f"(device {result['front_ms']:.2f}, link {result['transfer_ms']:.2f}, "
+        f"server {result['back_ms']:.2f})"
+    )
+
+
+def _load(
+    source: str, shape: list[str] | None, max_tensors: int, max_points: int | None
+) -> tuple[Model, tuple[Point, ...]]:
+    from cans.models.loading import load
+    from cans.models.points import find_points
+
+    model = load(source, _shapes(shape, source))
+    return model, find_points(model, max_tensors, max_points)
+
+
+def _shapes(given: list[str] | None, source: str) -> dict[str, tuple[int, ...]]:
+    """`name=1x3x224x224`; the name contains whatever precedes the last `=`."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in given or ():
+        name, _, dims = text.rpartition("=")
+        try:
+            sizes = tuple(int(each) for each in dims.lower().split("x")) if dims else ()
+        except ValueError:
+            sizes = (0,)
+        if not name or any(size < 1 for size in sizes):
+            raise InputError(f"--shape must be NAME=1x3x224x224, got {text!r}")
+        found[name] = sizes
+    return found
+
+
+def _image(text: str | None) -> ImageSpec | None:
+    from cans.models.images import ImageSpec
+
+    return None if text is None else ImageSpec.parse(text)
+
+
+def _arrays(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"cannot read arrays from {path}: {error}") from None
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    rows = [
+        [
+            str(row["index"]),
+            _short(row["name"]),
+            f"{row['encoded_bytes']:,}",
+            f"{row['max_error']:.1e}",
+            "" if row["top1_agreement"] is None else f"{100 * row['top1_agreement']:.1f}",
+        ]
+        for row in report["points"]
+    ]
+    _print_table(["#", "point", "bytes sent", "max error", "top-1 %"], rows)
+    verdict = {True: "split equals whole", False: "SPLIT DIFFERS", None: "lossy codec"}
+    print(f"{report['model']}: {verdict[report['ok']]}, worst error {report['worst_error']:.1e}")
+
+
+def _print_table(head: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, *rows]:
+        cells = [
+            cell.ljust(width)
+            if i in (1, 2) and head[i] in ("point", "crossing")
+            else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _short(name: str, limit: int = 48) -> str:
+    return name if len(name) <= limit else f"…{name[1 - limit :]}"

@@ -1,0 +1,68 @@
+"""The learner's table, made from a model: `PartitionTable.from_onnx`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+
+from cans import learning
+from cans.models.codecs import codec_at
+from cans.models.features import feature_columns
+from cans.models.images import ImageSpec
+from cans.models.loading import load
+from cans.models.model import Model
+from cans.models.points import Point, find_points
+
+
+class PartitionTable(learning.PartitionTable):
+    """A table that can be made from an ONNX file; the learner's own part knows no ONNX."""
+
+    @classmethod
+    def from_onnx(
+        cls,
+        source: str | PathLike[str],
+        *,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        features: str = "rich",
+        codecs: Sequence[str] = ("float32",),
+        image: ImageSpec | None = None,
+        max_tensors: int = 1,
+        max_points: int | None = None,
+    ) -> PartitionTable:
+        """One choice per point and codec that applies there, the local point last and once."""
+        model = load(source, shapes)
+        points = find_points(model, max_tensors, max_points)
+        return cls.of(model, points, features, codecs, image)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        points: Sequence[Point],
+        features: str = "rich",
+        codecs: Sequence[str] = ("float32",),
+        image: ImageSpec | None = None,
+    ) -> PartitionTable:
+        chosen: list[Point] = []
+        names: list[str] = []
+        sizes: list[int] = []
+        for point in points[:-1]:
+            for name in codecs:
+                codec = codec_at(name, point.index, image)
+                if codec is not None:
+                    chosen.append(point)
+                    names.append(name)
+                    sizes.append(sum(codec.size(t.shape, t.dtype) for t in point.tensors))
+        chosen.append(points[-1])
+        columns = feature_columns(chosen, features, [*sizes, 0])
+        return cls(
+            model.name,
+            [point.name for point in points],
+            front=columns["front"][1],
+            link=columns["link"][1],
+            server=columns["server"][1],
+            point_of=[point.index for point in chosen],
+            codec_of=[*names, codecs[0]],
+            names={segment: columns[segment][0] for segment in columns},
+            digest=model.digest,
+        )

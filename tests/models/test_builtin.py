@@ -1,0 +1,52 @@
+"""The built-in networks: the paper's points, exact counts, and the simulator's tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cans.models import tables
+from cans.models.loading import load
+from cans.models.points import find_points
+
+PAPER = {  # points, GMACs, crossing elements of some points (PAPER-NOTES section 1)
+    "vgg16": (23, 15.470, {"conv1_1": 3_211_264, "pool5": 25_088, "fc6": 4_096, "end": 0}),
+    "resnet50": (20, 4.089, {"stem": 200_704, "layer1.1": 802_816, "avgpool": 2_048, "fc": 0}),
+    "vit_b16": (15, 17.564, {"embedding": 151_296, "block12": 151_296, "head": 0}),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_points_and_macs_are_those_of_the_paper(name: str) -> None:
+    count, gmacs, elements = PAPER[name]
+    points = find_points(load(name))
+    assert len(points) == count
+    assert round(points[-1].front.total_macs / 1e9, 3) == gmacs
+    sizes = {point.name: point.bytes // 4 for point in points}
+    assert sizes["input"] == 3 * 224 * 224
+    assert {each: sizes[each] for each in elements} == elements
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_halves_of_every_point_add_up(name: str) -> None:
+    points = find_points(load(name))
+    whole = points[-1].front
+    for point in points:
+        for each in whole.macs:
+            assert point.front.macs[each] + point.back.macs[each] == whole.macs[each]
+            assert point.front.ops[each] + point.back.ops[each] == whole.ops[each]
+    assert points[0].front.weight_bytes == points[-1].back.weight_bytes == 0
+
+
+@pytest.mark.parametrize("name", tables.BACKBONES)
+def test_the_simulators_table_is_what_is_counted_now(name: str) -> None:
+    stored = json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8"))
+    assert stored == json.loads(json.dumps(tables.table(name)))
+
+
+def test_early_exits_are_outputs_of_the_front_end() -> None:
+    points = {point.name: point for point in find_points(load("vgg16-exits"))}
+    assert points["conv3_3"].outputs == ()
+    assert points["pool3"].outputs == ("exit3",)
+    assert points["pool5"].outputs == ("exit3", "exit4")
