@@ -24,8 +24,8 @@ from cans.learning.algebra import (
 )
 from cans.learning.state import Array, BoolArray, LearnerState, PoolState
 
-FLOOR_MS = 1.0
-"""Timers and schedulers disturb by about a millisecond; above that, noise is a share of latency."""
+FLOOR_MS = 3.0
+"""Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
 
 PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.2
 """Before residuals speak: noise of a fifth of the latency, worth two observations."""
