@@ -47,7 +47,7 @@ def test_policies_learn(policy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delivery", ["immediate", "next-contact"])
-@pytest.mark.parametrize("policy", ["fedlinucb-dw", "fedlinucb-decouple", "fedlinucb"])
+@pytest.mark.parametrize("policy", ["cans", "fedlinucb-dw", "fedlinucb-decouple", "fedlinucb"])
 def test_conservation(policy: str, delivery: str, tmp_path: Path) -> None:
     books = [Ledger() for _ in range(3)]
     with running(toy(), terms=terms(policy, delivery=delivery)) as server:
