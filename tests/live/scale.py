@@ -28,15 +28,13 @@ def run(devices: int, seconds: float) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.live.scale", "clients", str(port),
                    str(devices // PROCESSES), str(seconds)]  # fmt: skip
         clients = [
-            subprocess.Popen([*command, f"{folder}/{i}"], stdout=subprocess.PIPE, text=True,
-                             cwd=ROOT)
-            for i in range(PROCESSES)
-        ]  # fmt: skip
+            subprocess.Popen([*command, f"{folder}/{i}"], cwd=ROOT) for i in range(PROCESSES)
+        ]
         memory: list[float] = []
         while any(client.poll() is None for client in clients):
             memory.append(_resident(process.child.pid))
             time.sleep(min(seconds / 20, 5.0))
-        found = [json.loads(client.communicate()[0]) for client in clients]
+        found = [json.loads(Path(f"{folder}/{i}/result").read_text()) for i in range(PROCESSES)]
         process.stop()
     queues = np.concatenate([each["queue_ms"] for each in found])
     totals = np.concatenate([each["total_ms"] for each in found])
@@ -98,7 +96,7 @@ def clients(port: int, devices: int, seconds: float, folder: Path) -> None:
         thread.join()
     for device in made:
         device.close()
-    print(json.dumps(result))
+    (folder / "result").write_text(json.dumps(result))
 
 
 def _resident(pid: int) -> float:
