@@ -19,5 +19,5 @@ def test_two_hundred_devices_for_five_minutes() -> None:
     found = run(200, 300.0)
     print(found)
     assert found["errors"] == 0
-    assert found["fallbacks"] == 0
+    assert found["fallbacks"] < found["requests"] / 100  # a full queue, answered by the device
     assert found["server_mb_end"] < found["server_mb_first_quarter"] * 1.1 + 5

@@ -73,6 +73,12 @@ def test_pools_age_and_start_anew_as_the_aggregator_does(store: Store) -> None:
         assert download.statistics.equals(expected.statistics)
         assert (download.epoch, download.round) == (expected.epoch, expected.round)
     assert sum(account.total for account in store.accounts()) == 60
+    (account,) = store.accounts()
+    kept = edge.pools[key]
+    assert account.pool.alarm == kept.alarm
+    assert (account.pool.doubted is None) is (kept.doubted is None)
+    if account.pool.doubted is not None and kept.doubted is not None:
+        assert account.pool.doubted.equals(kept.doubted)
 
 
 def slow(seed: int) -> SufficientStatistics:

@@ -10,29 +10,28 @@ from cans.live import wire
 from cans.live.proto import edge
 from cans.live.store.base import StoredPool
 
-# epoch, round, statistics, retired, refused, time, and the evidence of change (slower, faster)
-PoolRow = tuple[int, int, bytes, bytes | None, int, float, float, float]
-COLUMNS = "epoch, round, statistics, retired, refused, time, slower, faster"
+PoolRow = tuple[int, int, bytes, bytes | None, int, float, float, float, bytes | None]
+COLUMNS = "epoch, round, statistics, retired, refused, time, slower, faster, doubted"
 
 
 def pool_row(stored: StoredPool) -> PoolRow:
     pool = stored.pool
-    retired = None if pool.retired is None else _blob(pool.retired)
     return (
-        pool.epoch, pool.round, _blob(pool.statistics), retired, stored.refused, pool.time,
-        *pool.alarm,
+        pool.epoch, pool.round, _blob(pool.statistics), _blob_or_none(pool.retired),
+        stored.refused, pool.time, *pool.alarm, _blob_or_none(pool.doubted),
     )  # fmt: skip
 
 
 def row_pool(row: PoolRow) -> StoredPool:
-    epoch, round_, statistics, retired, refused, time, slower, faster = row
+    epoch, round_, statistics, retired, refused, time, slower, faster, doubted = row
     pool = Pool(
         _statistics(statistics),
         epoch,
         round_,
         time,
         (slower, faster),
-        None if retired is None else _statistics(retired),
+        retired=None if retired is None else _statistics(retired),
+        doubted=None if doubted is None else _statistics(doubted),
     )
     return StoredPool(pool, refused)
 
@@ -47,6 +46,10 @@ def row_received(row: tuple[int, str] | None) -> Received:
 
 def _blob(statistics: SufficientStatistics) -> bytes:
     return wire.serialized(wire.statistics_out(statistics))
+
+
+def _blob_or_none(statistics: SufficientStatistics | None) -> bytes | None:
+    return None if statistics is None else _blob(statistics)
 
 
 def _statistics(blob: bytes) -> SufficientStatistics:

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS cans_pools (
     model text, version text, policy text, part text, scope text,
     epoch bigint NOT NULL, round bigint NOT NULL,
     statistics bytea NOT NULL, retired bytea, refused bigint NOT NULL,
-    time float8 NOT NULL, slower float8 NOT NULL, faster float8 NOT NULL,
+    time float8 NOT NULL, slower float8 NOT NULL, faster float8 NOT NULL, doubted bytea,
     PRIMARY KEY (model, version, policy, part, scope)
 );
 CREATE TABLE IF NOT EXISTS cans_senders (
@@ -152,7 +152,7 @@ class _Rows:
         # and the second would overwrite the first. Dimension 1 stands for "not known yet".
         empty = StoredPool(Pool.empty(1), 0)
         self._connection.execute(
-            "INSERT INTO cans_pools VALUES (%s,%s,%s,%s,%s,-1,%s,%s,%s,%s,%s,%s,%s) "
+            "INSERT INTO cans_pools VALUES (%s,%s,%s,%s,%s,-1,%s,%s,%s,%s,%s,%s,%s,%s) "
             "ON CONFLICT DO NOTHING",
             (*key, *pool_row(empty)[1:]),
         )
@@ -162,7 +162,7 @@ class _Rows:
         return row_pool(row)
 
     def put_pool(self, key: PoolKey, stored: StoredPool) -> None:
-        query = f"UPDATE cans_pools SET ({COLUMNS}) = (%s,%s,%s,%s,%s,%s,%s,%s) WHERE {_KEY}"
+        query = f"UPDATE cans_pools SET ({COLUMNS}) = (%s,%s,%s,%s,%s,%s,%s,%s,%s) WHERE {_KEY}"
         self._connection.execute(query.encode(), (*pool_row(stored), *key))
 
     def received(self, sender: Sender) -> Received:

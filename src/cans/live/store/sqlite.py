@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS pools (
     model TEXT, version TEXT, policy TEXT, part TEXT, scope TEXT,
     epoch INTEGER NOT NULL, round INTEGER NOT NULL,
     statistics BLOB NOT NULL, retired BLOB, refused INTEGER NOT NULL,
-    time REAL NOT NULL, slower REAL NOT NULL, faster REAL NOT NULL,
+    time REAL NOT NULL, slower REAL NOT NULL, faster REAL NOT NULL, doubted BLOB,
     PRIMARY KEY (model, version, policy, part, scope)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS senders (
@@ -132,7 +132,7 @@ class _Rows:
 
     def put_pool(self, key: PoolKey, stored: StoredPool) -> None:
         values = (*key, *pool_row(stored))
-        self._connection.execute(f"REPLACE INTO pools VALUES (?{12 * ',?'})", values)
+        self._connection.execute(f"REPLACE INTO pools VALUES (?{13 * ',?'})", values)
 
     def received(self, sender: Sender) -> Received:
         key, device, incarnation = sender
