@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 # Public name -> where it lives. Imported on first use, so that a device never loads the simulator.
 _PUBLIC = {
     "CansError": "cans.errors",
+    "Device": "cans.live.device",
     "InputError": "cans.errors",
     "ModelError": "cans.errors",
     "RunError": "cans.errors",

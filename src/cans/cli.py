@@ -9,6 +9,7 @@ import typer
 
 from cans import __version__
 from cans.errors import CansError
+from cans.live import commands as live
 from cans.models import commands as models
 from cans.simulation import commands as simulation
 
@@ -40,6 +41,7 @@ def _root(
 
 simulation.register(app)
 models.register(app)
+live.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,92 @@
+"""Could these statistics come from honest observations? Asked before they enter a pool.
+
+One broken or hostile device must not spoil what a fleet has learned. Nothing here can tell a lie
+that looks like the truth; it bounds what a lie can do: the sums must be those of so many rows of
+the partition table with latencies in the allowed range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from cans.learning.state import Array
+from cans.learning.statistics import SufficientStatistics
+
+SLACK = 1e-6
+"""Relative rounding that honest sums may show."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an honest observation may look like."""
+
+    lowest_ms: float = 0.0  # latency of one observation; -inf: any (a replay with negative noise)
+    highest_ms: float = 600_000.0  # ten minutes; inf: any
+    most: int = 1_000_000  # observations in one upload
+
+    def admits(self, latency_ms: float) -> bool:
+        return self.lowest_ms <= latency_ms <= self.highest_ms
+
+
+def implausible(
+    statistics: SufficientStatistics, rows: Array, limits: Limits | None = None
+) -> str | None:
+    """Why these statistics cannot be a sum over `rows` (the part's features), or None.
+
+    >>> honest = SufficientStatistics.of([1.0, 0.5], 20.0)
+    >>> implausible(honest, np.array([[1.0, 0.5], [0.0, 0.0]]))
+    >>> implausible(honest, np.array([[0.1, 0.5], [0.0, 0.0]]))
+    'Sigma is larger than the features of the table allow'
+    """
+    limits = limits or Limits()
+    sigma, b, count, weight = statistics.sigma, statistics.b, statistics.count, statistics.weight
+    if statistics.dimension != rows.shape[1]:
+        return f"dimension {statistics.dimension} instead of {rows.shape[1]}"
+    sums = np.concatenate([sigma.ravel(), b, [statistics.squares, weight]])
+    if not np.isfinite(sums).all():
+        return "not finite"
+    if not 0 <= count <= limits.most:
+        return f"{count} observations in one upload; at most {limits.most}"
+    if not -SLACK <= weight <= count * (1 + SLACK):
+        return f"weight {weight:g} of {count} observations"
+    if count == 0:
+        return None if not sums.any() else "sums of no observations are not zero"
+    if not np.allclose(sigma, sigma.T, rtol=SLACK, atol=0.0):
+        return "Sigma is not symmetric"
+    return _beyond(statistics, rows, weight) or _latency(statistics, limits)
+
+
+def _beyond(statistics: SufficientStatistics, rows: Array, weight: float) -> str | None:
+    """Sigma against the table: its entries are sums of products of non-negative features."""
+    sigma = statistics.sigma
+    largest = rows.max(axis=0, initial=0.0)
+    ceiling = weight * np.outer(largest, largest)
+    if (sigma > ceiling * (1 + SLACK) + SLACK * weight).any():
+        return "Sigma is larger than the features of the table allow"
+    if (sigma < -SLACK * weight).any():
+        return "Sigma has negative entries, features have not"
+    # [Sigma b; b' squares] is a sum of outer products of (x, y): positive semi-definite. Scaled to
+    # a unit diagonal first, so that milliseconds squared do not drown the features.
+    whole = np.block([[sigma, statistics.b[:, None]], [statistics.b, statistics.squares]])
+    diagonal = np.diagonal(whole)
+    if (diagonal < 0).any():
+        return "a negative sum of squares"
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    whole = whole / np.outer(scale, scale)
+    # An overflow on the way here (inf / inf) is no honest sum either.
+    if not np.isfinite(whole).all() or np.linalg.eigvalsh(whole)[0] < -SLACK * len(whole):
+        return "not positive semi-definite"
+    return None
+
+
+def _latency(statistics: SufficientStatistics, limits: Limits) -> str | None:
+    bound = max(abs(limits.lowest_ms), abs(limits.highest_ms))
+    if bound < inf and statistics.squares > statistics.weight * bound * bound * (1 + SLACK):
+        return f"latencies beyond {bound:g} ms"
+    rounding = SLACK * np.sqrt(statistics.sigma.diagonal() * statistics.squares)
+    if limits.lowest_ms >= 0 and (statistics.b < -rounding).any():
+        return "negative latencies"
+    return None

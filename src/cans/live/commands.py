@@ -1,0 +1,222 @@
+"""`cans serve` and `cans device`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cans.errors import InputError
+
+if TYPE_CHECKING:
+    from cans.live.execution import Cutting
+    from cans.live.tls import ClientTls, ServerTls
+    from cans.live.welcome import Terms
+
+DEFAULT_STORE = "sqlite:cans.sqlite"
+
+
+def register(app: typer.Typer) -> None:
+    """Mount this layer's commands."""
+    app.command()(serve)
+    app.command()(device)
+
+
+def serve(
+    model: Annotated[
+        list[str], typer.Option(help="ONNX file or built-in name; may be given several times.")
+    ],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT")] = "0.0.0.0:7070",
+    store: Annotated[
+        str, typer.Option(metavar="URL", help="sqlite:FILE, postgresql://... or memory:")
+    ] = DEFAULT_STORE,
+    policy: Annotated[str | None, typer.Option(help="How the fleet learns.")] = None,
+    delivery: Annotated[
+        str, typer.Option(help="When uploads travel: immediate or next-contact.")
+    ] = "immediate",
+    fresh: Annotated[
+        bool | None, typer.Option("--fresh/--no-fresh", help="Push changed pools to devices.")
+    ] = None,
+    ridge: Annotated[float | None, typer.Option(help="Ridge lambda.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Upload when det grew by 1 + alpha.")] = None,
+    beta_ms: Annotated[float | None, typer.Option(help="Confidence radius in ms.")] = None,
+    codec: Annotated[
+        list[str] | None, typer.Option(help="How crossing tensors may travel; several times.")
+    ] = None,
+    features: Annotated[str, typer.Option(help="mac3, ops13 or rich.")] = "rich",
+    image: Annotated[
+        str, typer.Option(metavar="MEAN/STD", help="The input is a picture normalised so.")
+    ] = "",
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix open dimensions.")
+    ] = None,
+    max_tensors: Annotated[int, typer.Option(help="Tensors that may cross a cut.")] = 1,
+    max_points: Annotated[int | None, typer.Option(help="Keep only so many points.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Back-ends that run at a time.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of one back-end.")] = 1,
+    queue: Annotated[int, typer.Option(help="Requests that may wait for a worker.")] = 16,
+    max_message_mb: Annotated[int, typer.Option(help="Largest message.")] = 64,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ask devices for certificates (mTLS).")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Lines `device token`; edit at any time.")
+    ] = None,
+    lowest_latency_ms: Annotated[float, typer.Option(help="Believe no latency below.")] = 0.0,
+    highest_latency_ms: Annotated[
+        float, typer.Option(help="Believe no latency above.")
+    ] = 600_000.0,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Prometheus metrics.")
+    ] = None,
+    log: Annotated[str, typer.Option(help="json or text.")] = "text",
+) -> None:
+    """Serve back-ends of models to a fleet, and what the fleet has learned."""
+    import asyncio
+
+    from cans.live.loading import load_model, split
+    from cans.live.logs import start_logging
+    from cans.live.memory import keep_memory
+    from cans.live.server import EdgeServer, ServerOptions
+    from cans.live.server import serve as serve_models
+
+    start_logging(log)
+    keep_memory()
+    numbers = {"ridge": ridge, "alpha": alpha, "beta_ms": beta_ms}
+    terms = _terms(policy, numbers, delivery, fresh, lowest_latency_ms, highest_latency_ms)
+    more: dict[str, Any] = {} if workers is None else {"workers": workers}
+    options = ServerOptions(
+        terms, listen, store, token_file, _server_tls(tls_cert, tls_key, tls_client_ca),
+        queue=queue, largest_message=max_message_mb << 20, **more,
+    )  # fmt: skip
+    cutting = _cutting(max_tensors, max_points, image, shape or [])
+    models = [
+        split(load_model(each, cutting), cutting, codecs=codec or ["float32"], features=features,
+              threads=threads)
+        for each in model
+    ]  # fmt: skip
+
+    def ready(server: EdgeServer) -> None:
+        if metrics is not None:
+            from cans.live.metrics import expose
+
+            expose(server, metrics)
+        names = ", ".join(each.name for each in models)
+        typer.echo(f"serving {names} on port {server.port}", err=True)
+
+    asyncio.run(serve_models(models, options, ready))
+
+
+def device(
+    server: Annotated[
+        str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="ONNX file or built-in name; the server's if not given.")
+    ] = None,
+    type_: Annotated[str, typer.Option("--type", help="Devices of a type learn together.")] = (
+        "device"
+    ),
+    network: Annotated[str, typer.Option(help="Devices on a network learn together.")] = "default",
+    input_: Annotated[
+        str, typer.Option("--input", metavar="FILE", help="An .npz of inputs, or random.")
+    ] = "random",
+    count: Annotated[int, typer.Option(help="Inferences to run.")] = 1,
+    interval_ms: Annotated[float, typer.Option(help="Pause between inferences.")] = 0.0,
+    name: Annotated[str | None, typer.Option(help="Of this device; made up if not given.")] = None,
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where it remembers.")] = None,
+    deadline_ms: Annotated[float, typer.Option(help="An answer or an error by then.")] = 10_000.0,
+    sync_wait_ms: Annotated[float, typer.Option(help="Wait so long for upload answers.")] = 100.0,
+    local: Annotated[
+        bool, typer.Option("--local/--no-local", help="Can it run the whole model?")
+    ] = True,
+    exit_: Annotated[
+        list[str] | None, typer.Option("--exit", metavar="NAME:THRESHOLD", help="Early exit.")
+    ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")] = False,
+    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
+    slowdown: Annotated[float, typer.Option(help="Testbed: run K times slower.")] = 1.0,
+    pace_mbps: Annotated[float | None, typer.Option(help="Testbed: upload no faster.")] = None,
+    log_jsonl: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One JSON line per inference.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
+) -> None:
+    """Run inferences on a device, with the server's help."""
+    from cans.live.exits import parse_exit
+    from cans.live.logs import start_logging
+    from cans.live.runner import run_device
+
+    if count < 1:
+        raise InputError("--count must be at least 1")
+    start_logging("text", "warning")
+    exits = tuple(parse_exit(each) for each in exit_ or ())
+    run_device(
+        server, model, type_, input_, count, interval_ms, log_jsonl, as_json,
+        network=network, device=name, state=state, deadline_ms=deadline_ms,
+        sync_wait_ms=sync_wait_ms, local=local, exits=exits, token=token, seed=seed,
+        tls=_client_tls(tls, tls_ca, tls_cert, tls_key), slowdown=slowdown, pace_mbps=pace_mbps,
+    )  # fmt: skip
+
+
+def _terms(
+    policy: str | None,
+    numbers: dict[str, float | None],
+    delivery: str,
+    fresh: bool | None,
+    lowest: float,
+    highest: float,
+) -> Terms:
+    from cans.learning import Hyperparameters, policy_named
+    from cans.learning.plausibility import Limits
+    from cans.live.welcome import Terms, default_policy
+
+    chosen = policy_named(policy or default_policy())
+    given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    if fresh is None:
+        fresh = chosen.fresh
+    if not lowest <= highest:
+        raise InputError("--lowest-latency-ms must not be above --highest-latency-ms")
+    return Terms(chosen, Hyperparameters(**given), delivery, fresh, Limits(lowest, highest))
+
+
+def _server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
+    from cans.live.tls import ServerTls
+
+    if cert is None and key is None and client_ca is None:
+        return None
+    if cert is None or key is None:
+        raise InputError("TLS needs both --tls-cert and --tls-key")
+    return ServerTls(cert, key, client_ca)
+
+
+def _client_tls(
+    wanted: bool, ca: Path | None, cert: Path | None, key: Path | None
+) -> ClientTls | None:
+    from cans.live.tls import ClientTls
+
+    if not wanted and ca is None and cert is None and key is None:
+        return None
+    return ClientTls(ca, cert, key)
+
+
+def _cutting(max_tensors: int, max_points: int | None, image: str, shapes: list[str]) -> Cutting:
+    from cans.live.execution import Cutting
+
+    found = []
+    for text in shapes:
+        name, equals, sizes = text.partition("=")
+        numbers = sizes.lower().split("x")
+        if not equals or not name or not all(each.isdigit() for each in numbers):
+            raise InputError(f"--shape must be NAME=1x3x224x224, not {text!r}")
+        found.append((name, tuple(map(int, numbers))))
+    return Cutting(max_tensors, max_points, image, tuple(found))

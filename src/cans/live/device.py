@@ -1,0 +1,330 @@
+"""`cans.Device`: infer, and always have an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from cans.errors import (
+    CansError,
+    DeadlineExceeded,
+    InputError,
+    ModelError,
+    Refused,
+    StoreError,
+    Unreachable,
+)
+from cans.learning import DeviceIdentity, Upload
+from cans.live import wire
+from cans.live.agent import Agent, Task
+from cans.live.clock import Clock
+from cans.live.contact import Contact
+from cans.live.execution import Array, Arrays, Cutting, SplitModel
+from cans.live.experience import Experience
+from cans.live.fetch import Progress, cache_folder, fetch_model
+from cans.live.inbox import Inbox
+from cans.live.journal import DeviceState
+from cans.live.link import parse_servers
+from cans.live.loading import load_model, split
+from cans.live.memory import keep_memory
+from cans.live.options import DeviceOptions
+from cans.live.proto import edge
+from cans.live.report import Report
+from cans.live.rounds import Job, Rounds
+from cans.live.route import Route
+from cans.live.statefile import StateFile, default_folder, free_slot
+from cans.live.timing import Monotonic, Stopwatch
+from cans.live.usage import Usage
+from cans.live.warmstart import measure_whole, offline_runs
+from cans.live.welcome import cutting_in
+
+_PERMANENT = {"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"}
+
+
+class Device:
+    """A device that runs a model together with an edge server, and learns where to cut it.
+
+    `model` is an ONNX file or the name of a built-in model; None: whatever the server has, fetched
+    from it. Every keyword of `DeviceOptions` may be given too. One inference runs at a time; calls
+    from other threads wait for their turn.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        model: str | PathLike[str] | SplitModel | None = None,
+        type: str = "device",
+        *,
+        stopwatch: Stopwatch | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
+        try:
+            self.options = DeviceOptions(parse_servers(server), type, **options)
+        except TypeError as error:
+            raise InputError(str(error)) from None
+        if self.options.keep_memory:
+            keep_memory()
+        self._clock = Clock()
+        self._inbox = Inbox()
+        self._random = np.random.default_rng(self.options.seed)
+        self._contact = Contact(self.options, self._inbox)
+        self._route = Route(self.options.servers, self.options.breaker)
+        self._stopwatch = stopwatch or Monotonic()
+        self._file: StateFile | None = None
+        self._agent: Agent | None = None
+        try:
+            self._start(model, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    # --- starting ---
+
+    def _start(
+        self, source: str | PathLike[str] | SplitModel | None, progress: Progress | None
+    ) -> None:
+        options = self.options
+        self._file = StateFile(options.state) if options.state else free_slot(_default_base(source))
+        state = self._remembered()
+        loaded = None
+        if isinstance(source, SplitModel):
+            wanted = source.digest
+        else:
+            loaded = None if source is None else _loaded_as_it_is(source)
+            wanted = loaded.digest if loaded else Path(source or "").stem
+        welcome = self._first_welcome(state.identity, wanted)
+        self.model = (
+            source
+            if isinstance(source, SplitModel)
+            else self._cut(source, loaded, welcome, state, progress)
+        )
+        self.model.executor.on_block = self._on_block
+        self._experience = Experience(state, self._file, self.model)
+        self._rounds = Rounds(options, self.model, self._experience, self._contact, self._random)
+        if options.local:
+            measure_whole(self.model, self._random, self._rounds.times)
+        if welcome is not None:
+            self._accept(*welcome)
+        self._experience.save()
+        self._agent = Agent(
+            options, self.model.digest, self._experience, self._contact, self._inbox, self._route,
+            self._rounds, self._stopwatch, Usage(self.model.executor, "front"), self._clock,
+            self._begin,
+        )  # fmt: skip
+        self._agent.start()
+
+    def _remembered(self) -> DeviceState:
+        """The state of last time, or a new one; a new one has a new incarnation."""
+        assert self._file is not None
+        options = self.options
+        state = self._file.load()
+        if state is None:
+            device = options.device or f"{options.type}-{secrets.token_hex(4)}"
+            who = DeviceIdentity(device, secrets.token_hex(8), options.type, options.network)
+            return DeviceState(who)
+        who = state.identity._replace(type=options.type, network=options.network)
+        if options.device is not None and options.device != who.device:
+            raise InputError(
+                f"{self._file.folder} remembers device {who.device!r}, not {options.device!r}; "
+                "give another --state"
+            )
+        return replace(state, identity=who)
+
+    def _first_welcome(self, who: DeviceIdentity, model: str) -> tuple[int, Any] | None:
+        """Join the first server that answers; None if none does. A server that says no for good
+        is an error now: the user should know."""
+        for index in range(len(self.options.servers)):
+            try:
+                return index, self._contact.join(index, who, model)
+            except Refused as error:
+                if error.code in _PERMANENT:
+                    raise InputError(f"the server refuses this device: {error}") from None
+                self._route.join_failed(index, monotonic())
+            except CansError:
+                self._route.join_failed(index, monotonic())
+        return None
+
+    def _cut(
+        self,
+        source: str | PathLike[str] | None,
+        loaded: Any,
+        welcome: tuple[int, Any] | None,
+        state: DeviceState,
+        progress: Progress | None,
+    ) -> SplitModel:
+        """The model, cut as the server cuts it (or did, when it was last heard of)."""
+        terms = welcome[1] if welcome else None
+        if terms is None and state.welcome:
+            terms = wire.parse(edge.Welcome, state.welcome)
+        cutting = cutting_in(terms.cutting) if terms is not None else Cutting()
+        if loaded is None or cutting.shapes:
+            if source is None:
+                source = self._fetched(welcome, terms, progress)
+            loaded = load_model(source, cutting)
+        return split(loaded, cutting, local=self.options.local)
+
+    def _fetched(
+        self, welcome: tuple[int, Any] | None, terms: Any, progress: Progress | None
+    ) -> str | Path:
+        if terms is None:
+            raise Unreachable("no server answers, and this device has no model of its own")
+        if not terms.model_file_sha256:  # a built-in model: the name is enough
+            return str(terms.model_name)
+        link = self._contact.links[welcome[0] if welcome else 0]
+        return fetch_model(
+            link, terms.table.digest, terms.model_file_sha256, cache_folder(), progress
+        )
+
+    def _accept(self, server: int, welcome: Any) -> None:
+        self._experience.accept(welcome)
+        self._clock.follow(welcome.time)
+        if self._experience.needs_offline:
+            uploads = self._begin()
+            try:
+                who = self._experience.state.identity
+                again = self._contact.join(server, who, self.model.digest, uploads)
+                self._experience.accept(again)
+            except StoreError:
+                pass  # the agent will deliver them
+            except CansError:
+                self._route.join_failed(server, monotonic())
+                return  # the agent will deliver them
+        self._route.joined(server)
+
+    def _begin(self) -> tuple[Upload, ...]:
+        learner = self._experience.learner
+        assert learner is not None
+        runs = offline_runs(
+            self.model, learner, self._random, self._rounds.times, self.options.local
+        )
+        return self._experience.start(self._stopwatch.offline(runs))
+
+    def _on_block(self, name: str, thread_seconds: float) -> None:
+        self._rounds.abandonment.check()
+        if self.options.slowdown > 1:
+            time.sleep(thread_seconds * (self.options.slowdown - 1))
+
+    # --- using ---
+
+    def infer(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> dict[str, Array]:
+        """The model's outputs for these inputs: from the server or from here, by the deadline."""
+        job = self._job(inputs, deadline_ms)
+        agent = self._agent
+        if agent is None or not agent.answer_here(job):
+            self._submit(job)
+        try:
+            return job.future.result(timeout=max(job.deadline - monotonic(), 0.0))
+        except FutureTimeout:
+            job.given_up.set()
+            raise DeadlineExceeded(_LATE) from None
+
+    async def ainfer(
+        self, inputs: Arrays | Array, deadline_ms: float | None = None
+    ) -> dict[str, Array]:
+        """The same for `await`."""
+        job = self._job(inputs, deadline_ms)
+        self._submit(job)
+        try:
+            async with asyncio.timeout(max(job.deadline - monotonic(), 0.0)):
+                return await asyncio.wrap_future(job.future)
+        except TimeoutError:
+            raise DeadlineExceeded(_LATE) from None
+        finally:
+            if not job.future.done() or job.future.cancelled():
+                job.given_up.set()
+
+    def _submit(self, job: Job) -> None:
+        if not self._inbox.put_job(job):
+            raise InputError("this device is closed")
+
+    def _job(self, inputs: Arrays | Array, deadline_ms: float | None) -> Job:
+        if self._agent is None:
+            raise InputError("this device is closed")
+        if not isinstance(inputs, dict):
+            if len(self.model.inputs) != 1:
+                names = ", ".join(each.name for each in self.model.inputs)
+                raise InputError(f"this model has several inputs, give a dict of: {names}")
+            inputs = {self.model.inputs[0].name: np.asarray(inputs)}
+        milliseconds = self.options.deadline_ms if deadline_ms is None else deadline_ms
+        return Job(inputs, monotonic() + milliseconds / 1e3)
+
+    def settle(self, seconds: float = 10.0) -> None:
+        """Wait until all that was observed is learned, and what was uploaded is acknowledged."""
+        self._do(lambda agent: agent.settle(seconds))
+
+    def refresh(self) -> None:
+        """Join again: deliver what is pending, and hear the pools as they are now."""
+        self._do(lambda agent: agent.refresh())
+
+    def _do(self, work: Callable[[Agent], None]) -> None:
+        agent = self._agent
+        if agent is None:
+            raise InputError("this device is closed")
+        task = Task(lambda: work(agent))
+        if not self._inbox.put_job(task):
+            raise InputError("this device is closed")
+        task.future.result()
+
+    @property
+    def last(self) -> Report | None:
+        """The last inference, explained."""
+        return self._agent.last if self._agent else None
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        return self._experience.state.identity
+
+    @property
+    def joined(self) -> bool:
+        """Is there a server that requests may go to?"""
+        return self._route.usable is not None
+
+    def close(self) -> None:
+        """Finish the inference that runs, keep what was learned, let go of everything."""
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            agent.close()
+            self._experience.save()
+        self._contact.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_LATE = "no answer in time, neither from the server nor from this device"
+
+
+def _default_base(source: object) -> Path:
+    name = source.name if isinstance(source, SplitModel) else Path(str(source or "any")).stem
+    return default_folder(name)
+
+
+def _loaded_as_it_is(source: str | PathLike[str]) -> Any:
+    """The model, unless its inputs have open dimensions: those the server knows."""
+    try:
+        return load_model(source, Cutting())
+    except ModelError:
+        return None

@@ -1,0 +1,119 @@
+"""What this layer needs of the models layer, and nothing more: a seam that tests can stand in for.
+
+`cans.models.Executor` fits these shapes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from cans.learning import PartitionTable
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+BlockHook = Callable[[str, float], None]
+
+
+class Tensor(Protocol):
+    """A tensor before it exists."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Point(Protocol):
+    """A cut: what crosses there, and which outputs the front-end has already made."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tensors(self) -> Sequence[Tensor]: ...
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+
+class HalfRun(Protocol):
+    """How a half was run, for whoever learns from its time."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def steady_seconds(self) -> float: ...
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def outputs(self) -> dict[str, Array]: ...
+
+
+class FrontRun(HalfRun, Protocol):
+    @property
+    def crossing(self) -> dict[str, Array]: ...
+
+
+class Executor(Protocol):
+    """Runs either half of any point."""
+
+    on_block: BlockHook | None
+
+    @property
+    def points(self) -> Sequence[Point]: ...
+    def run_front(self, point_index: int, inputs: Arrays) -> FrontRun: ...
+    def run_back(self, point_index: int, crossing: Arrays) -> HalfRun: ...
+    def continue_locally(self, point_index: int, crossing: Arrays) -> HalfRun: ...
+    def prepare_in_background(self, point_index: int, sides: Sequence[str] = ...) -> object: ...
+    def ready(self, point_index: int, side: str = ...) -> bool: ...
+
+
+class Codec(Protocol):
+    """How a crossing tensor travels. `decode` is safe against hostile bytes."""
+
+    @property
+    def name(self) -> str: ...
+    def encode(self, array: Array) -> bytes | memoryview: ...
+    def decode(self, payload: memoryview, shape: tuple[int, ...], dtype: str) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How a model is cut; both sides must do it alike."""
+
+    max_tensors: int = 1  # that may cross at one point
+    max_points: int | None = None  # None: all there are
+    image: str = ""  # "MEAN/STD" where the input is a normalised picture
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of inputs that the file leaves open
+
+
+@dataclass(frozen=True)
+class SplitModel:
+    """A model that can be run in halves, with all that both sides must agree on."""
+
+    name: str
+    digest: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[str, ...]
+    executor: Executor
+    table: PartitionTable
+    codecs: Mapping[tuple[int, str], Codec]  # by point and name
+    file: Path | None = None  # what FetchModel sends
+    file_sha256: str = ""
+    cutting: Cutting = field(default_factory=Cutting)
+
+    @property
+    def points(self) -> Sequence[Point]:
+        return self.executor.points
+
+    @property
+    def last(self) -> int:
+        """The point where everything has run on the device."""
+        return len(self.executor.points) - 1

@@ -1,0 +1,67 @@
+"""What a device remembers, as bytes: its name, its sequence numbers, what it has not yet sent.
+
+Magic, length, checksum, then a `DeviceState` message. Pure; `statefile` puts it on a disk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from cans.errors import RemoteProtocolError
+from cans.learning import DeviceIdentity
+from cans.learning.device import PartRecord
+from cans.live import wire
+from cans.live.proto import edge
+
+_MAGIC = b"CANSv1\n"
+_HEAD = len(_MAGIC) + 8
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Everything a killed agent needs to go on as if nothing had happened."""
+
+    identity: DeviceIdentity
+    welcome: bytes = b""  # the last one, serialized; empty: never joined
+    records: tuple[PartRecord, ...] = ()
+    joined: bool = False  # offline experience was made and is in the records
+    inferences: int = 0
+    observations: int = 0
+    former: tuple[PartRecord, ...] = field(default=())  # of terms the server has left behind
+
+
+def written(state: DeviceState) -> bytes:
+    message = edge.DeviceState(
+        identity=wire.identity_out(state.identity),
+        records=[wire.record_out(each) for each in state.records],
+        joined=state.joined,
+        inferences=state.inferences,
+        observations=state.observations,
+        former=[wire.record_out(each) for each in state.former],
+    )
+    if state.welcome:
+        message.welcome.ParseFromString(state.welcome)
+    body: bytes = message.SerializeToString()
+    head = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    return _MAGIC + head + body
+
+
+def read(data: bytes) -> DeviceState:
+    """The state that `written` wrote; anything else raises `RemoteProtocolError`."""
+    body = data[_HEAD:]
+    size = int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 4], "little")
+    checksum = int.from_bytes(data[len(_MAGIC) + 4 : _HEAD], "little")
+    if data[: len(_MAGIC)] != _MAGIC or len(body) != size or zlib.crc32(body) != checksum:
+        raise RemoteProtocolError("not a whole state file of this version")
+    message: Any = wire.parse(edge.DeviceState, body)
+    return DeviceState(
+        wire.identity_in(message.identity),
+        message.welcome.SerializeToString() if message.HasField("welcome") else b"",
+        tuple(map(wire.record_in, message.records)),
+        message.joined,
+        message.inferences,
+        message.observations,
+        tuple(map(wire.record_in, message.former)),
+    )

@@ -1,0 +1,361 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Statistics(_message.Message):
+    __slots__ = ("sigma", "b", "squares", "weight", "count")
+    SIGMA_FIELD_NUMBER: _ClassVar[int]
+    B_FIELD_NUMBER: _ClassVar[int]
+    SQUARES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    sigma: _containers.RepeatedScalarFieldContainer[float]
+    b: _containers.RepeatedScalarFieldContainer[float]
+    squares: float
+    weight: float
+    count: int
+    def __init__(self, sigma: _Optional[_Iterable[float]] = ..., b: _Optional[_Iterable[float]] = ..., squares: _Optional[float] = ..., weight: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+
+class PoolKey(_message.Message):
+    __slots__ = ("model", "table", "policy", "part", "scope")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    table: str
+    policy: str
+    part: str
+    scope: str
+    def __init__(self, model: _Optional[str] = ..., table: _Optional[str] = ..., policy: _Optional[str] = ..., part: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
+
+class Upload(_message.Message):
+    __slots__ = ("device", "incarnation", "key", "epoch", "sequence", "statistics", "time")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    incarnation: str
+    key: PoolKey
+    epoch: int
+    sequence: int
+    statistics: Statistics
+    time: float
+    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., time: _Optional[float] = ...) -> None: ...
+
+class Download(_message.Message):
+    __slots__ = ("key", "epoch", "statistics", "round", "acknowledged", "time", "refused")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    key: PoolKey
+    epoch: int
+    statistics: Statistics
+    round: int
+    acknowledged: int
+    time: float
+    refused: str
+    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., round: _Optional[int] = ..., acknowledged: _Optional[int] = ..., time: _Optional[float] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class KnownPool(_message.Message):
+    __slots__ = ("key", "epoch", "round")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    key: PoolKey
+    epoch: int
+    round: int
+    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ...) -> None: ...
+
+class Identity(_message.Message):
+    __slots__ = ("device", "incarnation", "type", "network")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    incarnation: str
+    type: str
+    network: str
+    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., type: _Optional[str] = ..., network: _Optional[str] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("identity", "model", "uploads")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    model: str
+    uploads: _containers.RepeatedCompositeFieldContainer[Upload]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., model: _Optional[str] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ...) -> None: ...
+
+class Matrix(_message.Message):
+    __slots__ = ("rows", "columns", "values", "names")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    columns: int
+    values: _containers.RepeatedScalarFieldContainer[float]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Table(_message.Message):
+    __slots__ = ("model", "digest", "version", "points", "point_of", "codec_of", "front", "link", "server", "probe")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    POINT_OF_FIELD_NUMBER: _ClassVar[int]
+    CODEC_OF_FIELD_NUMBER: _ClassVar[int]
+    FRONT_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    digest: str
+    version: str
+    points: _containers.RepeatedScalarFieldContainer[str]
+    point_of: _containers.RepeatedScalarFieldContainer[int]
+    codec_of: _containers.RepeatedScalarFieldContainer[str]
+    front: Matrix
+    link: Matrix
+    server: Matrix
+    probe: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., version: _Optional[str] = ..., points: _Optional[_Iterable[str]] = ..., point_of: _Optional[_Iterable[int]] = ..., codec_of: _Optional[_Iterable[str]] = ..., front: _Optional[_Union[Matrix, _Mapping]] = ..., link: _Optional[_Union[Matrix, _Mapping]] = ..., server: _Optional[_Union[Matrix, _Mapping]] = ..., probe: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    HYPERPARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    FRESH_POOLS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FILE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    CUTTING_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    time: float
+    policy: str
+    hyperparameters: str
+    table: Table
+    pools: _containers.RepeatedCompositeFieldContainer[Download]
+    fresh_pools: bool
+    delivery: str
+    lowest_latency_ms: float
+    highest_latency_ms: float
+    largest_message: int
+    model_name: str
+    model_file_sha256: str
+    cutting: Cutting
+    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ...) -> None: ...
+
+class Cutting(_message.Message):
+    __slots__ = ("max_tensors", "max_points", "image", "shapes")
+    MAX_TENSORS_FIELD_NUMBER: _ClassVar[int]
+    MAX_POINTS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    SHAPES_FIELD_NUMBER: _ClassVar[int]
+    max_tensors: int
+    max_points: int
+    image: str
+    shapes: _containers.RepeatedCompositeFieldContainer[TensorMeta]
+    def __init__(self, max_tensors: _Optional[int] = ..., max_points: _Optional[int] = ..., image: _Optional[str] = ..., shapes: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ...) -> None: ...
+
+class TensorMeta(_message.Message):
+    __slots__ = ("name", "dtype", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class InferHeader(_message.Message):
+    __slots__ = ("device", "incarnation", "model", "table", "point", "codec", "tensors", "uploads", "known", "sizes", "patience_ms")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    incarnation: str
+    model: str
+    table: str
+    point: int
+    codec: str
+    tensors: _containers.RepeatedCompositeFieldContainer[TensorMeta]
+    uploads: _containers.RepeatedCompositeFieldContainer[Upload]
+    known: _containers.RepeatedCompositeFieldContainer[KnownPool]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    patience_ms: float
+    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., model: _Optional[str] = ..., table: _Optional[str] = ..., point: _Optional[int] = ..., codec: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPool, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ..., patience_ms: _Optional[float] = ...) -> None: ...
+
+class InferRequest(_message.Message):
+    __slots__ = ("header", "tensors", "padding")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    header: InferHeader
+    tensors: _containers.RepeatedScalarFieldContainer[bytes]
+    padding: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, header: _Optional[_Union[InferHeader, _Mapping]] = ..., tensors: _Optional[_Iterable[bytes]] = ..., padding: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class InferPiece(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: InferHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[InferHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class InferReplyHeader(_message.Message):
+    __slots__ = ("tensors", "compute_ms", "queue_ms", "pools", "time", "warming")
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    WARMING_FIELD_NUMBER: _ClassVar[int]
+    tensors: _containers.RepeatedCompositeFieldContainer[TensorMeta]
+    compute_ms: float
+    queue_ms: float
+    pools: _containers.RepeatedCompositeFieldContainer[Download]
+    time: float
+    warming: bool
+    def __init__(self, tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., compute_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ..., warming: bool = ...) -> None: ...
+
+class InferReply(_message.Message):
+    __slots__ = ("header", "tensors", "padding")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    header: InferReplyHeader
+    tensors: _containers.RepeatedScalarFieldContainer[bytes]
+    padding: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, header: _Optional[_Union[InferReplyHeader, _Mapping]] = ..., tensors: _Optional[_Iterable[bytes]] = ..., padding: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class SyncRequest(_message.Message):
+    __slots__ = ("uploads",)
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    uploads: _containers.RepeatedCompositeFieldContainer[Upload]
+    def __init__(self, uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ...) -> None: ...
+
+class SyncReply(_message.Message):
+    __slots__ = ("pools", "time")
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    pools: _containers.RepeatedCompositeFieldContainer[Download]
+    time: float
+    def __init__(self, pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ...) -> None: ...
+
+class ProbeRequest(_message.Message):
+    __slots__ = ("padding",)
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    padding: bytes
+    def __init__(self, padding: _Optional[bytes] = ...) -> None: ...
+
+class ProbeReply(_message.Message):
+    __slots__ = ("time",)
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    def __init__(self, time: _Optional[float] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("device", "known")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    known: _containers.RepeatedCompositeFieldContainer[KnownPool]
+    def __init__(self, device: _Optional[str] = ..., known: _Optional[_Iterable[_Union[KnownPool, _Mapping]]] = ...) -> None: ...
+
+class PoolNews(_message.Message):
+    __slots__ = ("pools", "time")
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    pools: _containers.RepeatedCompositeFieldContainer[Download]
+    time: float
+    def __init__(self, pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ...) -> None: ...
+
+class FetchModelRequest(_message.Message):
+    __slots__ = ("model", "offset")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    offset: int
+    def __init__(self, model: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class ModelChunk(_message.Message):
+    __slots__ = ("size", "sha256", "name", "data")
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    sha256: str
+    name: str
+    data: bytes
+    def __init__(self, size: _Optional[int] = ..., sha256: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PartRecord(_message.Message):
+    __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
+    key: PoolKey
+    epoch: int
+    sequence: int
+    synced: Statistics
+    local: Statistics
+    sent: Statistics
+    retired: Statistics
+    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., synced: _Optional[_Union[Statistics, _Mapping]] = ..., local: _Optional[_Union[Statistics, _Mapping]] = ..., sent: _Optional[_Union[Statistics, _Mapping]] = ..., retired: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
+
+class DeviceState(_message.Message):
+    __slots__ = ("identity", "welcome", "records", "joined", "inferences", "observations", "former")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    INFERENCES_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    welcome: Welcome
+    records: _containers.RepeatedCompositeFieldContainer[PartRecord]
+    joined: bool
+    inferences: int
+    observations: int
+    former: _containers.RepeatedCompositeFieldContainer[PartRecord]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., records: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ..., joined: bool = ..., inferences: _Optional[int] = ..., observations: _Optional[int] = ..., former: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,137 @@
+"""`Store`: the rules of merging, once, over any place that can do a transaction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from cans.errors import Refused
+from cans.learning import Download, PoolKey, Upload
+from cans.learning.edge import (
+    Pool,
+    Received,
+    Sender,
+    download_of,
+    merged,
+    restarted,
+    rules_of,
+)
+
+MOST_POOLS = 100_000
+"""More pools than any fleet has types and networks: beyond it someone is inventing names."""
+MOST_GAPS = 4096
+"""Sequence numbers of one sender that may be ahead of a missing one."""
+
+
+class Judged(NamedTuple):
+    """An upload and the server's verdict on it."""
+
+    upload: Upload
+    refused: str = ""  # why it must not enter the pool; it is counted and acknowledged all the same
+
+
+@dataclass(frozen=True)
+class StoredPool:
+    """A pool with what was kept out of it."""
+
+    pool: Pool
+    refused: int = 0  # observations in refused uploads
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where the observations of one pool are, for the law of conservation."""
+
+    key: PoolKey
+    pool: Pool
+    refused: int
+
+    @property
+    def total(self) -> int:
+        """Observations that ever arrived: in the pool, of ended epochs, refused."""
+        retired = 0 if self.pool.retired is None else self.pool.retired.count
+        return self.pool.statistics.count + retired + self.refused
+
+
+class Transaction(Protocol):
+    """One all-or-nothing change. A pool that was read stays locked until the end."""
+
+    def pool(self, key: PoolKey) -> StoredPool | None: ...
+    def put_pool(self, key: PoolKey, stored: StoredPool) -> None: ...
+    def received(self, sender: Sender) -> Received: ...
+    def put_received(self, sender: Sender, received: Received) -> None: ...
+
+
+class Store(ABC):
+    """Pools that survive. Methods may be called from any thread, and block."""
+
+    shared = False
+    """Other processes may change the pools: look again from time to time."""
+
+    def merge(self, uploads: Sequence[Judged], time: float) -> list[Download]:
+        """Merge uploads, all or none; durable when this returns. A repeat changes nothing."""
+        # Always in the same order, so that two servers never wait for each other's locks.
+        order = sorted(range(len(uploads)), key=lambda i: uploads[i].upload.key)
+        downloads: dict[int, Download] = {}
+        with self._transaction() as transaction:
+            for i in order:
+                downloads[i] = _take_in(transaction, uploads[i], time)
+        return [downloads[i] for i in range(len(uploads))]
+
+    def reset(self, key: PoolKey) -> Download:
+        """Start a pool anew: the next epoch."""
+        with self._transaction() as transaction:
+            stored = transaction.pool(key)
+            if stored is None:
+                raise Refused(f"no such pool: {key}", "NOT_FOUND")
+            stored = replace(stored, pool=restarted(stored.pool))
+            transaction.put_pool(key, stored)
+        return download_of(key, stored.pool)
+
+    @abstractmethod
+    def downloads(self, keys: Iterable[PoolKey]) -> list[Download]:
+        """Those of the pools that exist, as they are now."""
+
+    @abstractmethod
+    def versions(self, keys: Iterable[PoolKey]) -> dict[PoolKey, tuple[int, int]]:
+        """(epoch, round) of those that exist: cheap, to see what has changed."""
+
+    @abstractmethod
+    def accounts(self) -> list[Account]:
+        """Every pool and what was kept out of it."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Transaction]:
+        """Commit when left normally, undo when left by an exception."""
+
+
+def _take_in(transaction: Transaction, judged: Judged, time: float) -> Download:
+    upload, refused = judged
+    key, dimension = upload.key, upload.statistics.dimension
+    stored = transaction.pool(key) or StoredPool(Pool.empty(dimension))
+    if stored.pool.statistics.dimension != dimension:
+        raise Refused(
+            f"statistics of dimension {dimension} for a pool of "
+            f"{stored.pool.statistics.dimension}: {key}",
+            "INVALID_ARGUMENT",
+        )
+    sender = (key, upload.device, upload.incarnation)
+    before = transaction.received(sender)
+    if upload.sequence not in before:
+        if refused:
+            received = before.including(upload.sequence)
+            stored = replace(stored, refused=stored.refused + upload.statistics.count)
+        else:
+            pool, received = merged(stored.pool, before, upload, time, rules_of(key))
+            stored = replace(stored, pool=pool)
+        if len(received.beyond) > MOST_GAPS:
+            raise Refused(f"device {upload.device} skips sequence numbers", "OUT_OF_RANGE")
+        transaction.put_pool(key, stored)
+        transaction.put_received(sender, received)
+    return download_of(key, stored.pool, upload.sequence)

@@ -1,0 +1,56 @@
+"""Values as database columns."""
+
+from __future__ import annotations
+
+import json
+
+from cans.learning import SufficientStatistics
+from cans.learning.edge import Pool, Received
+from cans.live import wire
+from cans.live.proto import edge
+from cans.live.store.base import StoredPool
+
+PoolRow = tuple[int, int, bytes, bytes | None, int, float, float, float, bytes | None]
+COLUMNS = "epoch, round, statistics, retired, refused, time, slower, faster, doubted"
+
+
+def pool_row(stored: StoredPool) -> PoolRow:
+    pool = stored.pool
+    return (
+        pool.epoch, pool.round, _blob(pool.statistics), _blob_or_none(pool.retired),
+        stored.refused, pool.time, *pool.alarm, _blob_or_none(pool.doubted),
+    )  # fmt: skip
+
+
+def row_pool(row: PoolRow) -> StoredPool:
+    epoch, round_, statistics, retired, refused, time, slower, faster, doubted = row
+    pool = Pool(
+        _statistics(statistics),
+        epoch,
+        round_,
+        time,
+        (slower, faster),
+        retired=None if retired is None else _statistics(retired),
+        doubted=None if doubted is None else _statistics(doubted),
+    )
+    return StoredPool(pool, refused)
+
+
+def received_row(received: Received) -> tuple[int, str]:
+    return received.next, json.dumps(sorted(received.beyond))
+
+
+def row_received(row: tuple[int, str] | None) -> Received:
+    return Received() if row is None else Received(row[0], frozenset(json.loads(row[1])))
+
+
+def _blob(statistics: SufficientStatistics) -> bytes:
+    return wire.serialized(wire.statistics_out(statistics))
+
+
+def _blob_or_none(statistics: SufficientStatistics | None) -> bytes | None:
+    return None if statistics is None else _blob(statistics)
+
+
+def _statistics(blob: bytes) -> SufficientStatistics:
+    return wire.statistics_in(wire.parse(edge.Statistics, bytes(blob)))

@@ -1,0 +1,65 @@
+"""Pools in memory: for tests, demos and servers that may forget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from cans.errors import Refused
+from cans.learning import Download, PoolKey
+from cans.learning.edge import Received, Sender, download_of
+from cans.live.store.base import MOST_POOLS, Account, Store, StoredPool, Transaction
+
+
+class MemoryStore(Store):
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._pools: dict[PoolKey, StoredPool] = {}
+        self._received: dict[Sender, Received] = {}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        with self._lock:
+            changes = _Changes(self._pools, self._received)
+            yield changes
+            if len(self._pools | changes.pools) > MOST_POOLS:
+                raise Refused(f"more than {MOST_POOLS} pools", "RESOURCE_EXHAUSTED")
+            self._pools.update(changes.pools)
+            self._received.update(changes.senders)
+
+    def downloads(self, keys: Iterable[PoolKey]) -> list[Download]:
+        with self._lock:
+            found = [(key, self._pools.get(key)) for key in keys]
+        return [download_of(key, stored.pool) for key, stored in found if stored]
+
+    def versions(self, keys: Iterable[PoolKey]) -> dict[PoolKey, tuple[int, int]]:
+        return {each.key: (each.epoch, each.round) for each in self.downloads(keys)}
+
+    def accounts(self) -> list[Account]:
+        with self._lock:
+            return [Account(key, each.pool, each.refused) for key, each in self._pools.items()]
+
+    def close(self) -> None:
+        pass
+
+
+class _Changes:
+    """What one transaction would change, aside until it is committed."""
+
+    def __init__(self, pools: dict[PoolKey, StoredPool], senders: dict[Sender, Received]) -> None:
+        self._old_pools, self._old_senders = pools, senders
+        self.pools: dict[PoolKey, StoredPool] = {}
+        self.senders: dict[Sender, Received] = {}
+
+    def pool(self, key: PoolKey) -> StoredPool | None:
+        return self.pools.get(key) or self._old_pools.get(key)
+
+    def put_pool(self, key: PoolKey, stored: StoredPool) -> None:
+        self.pools[key] = stored
+
+    def received(self, sender: Sender) -> Received:
+        return self.senders.get(sender) or self._old_senders.get(sender) or Received()
+
+    def put_received(self, sender: Sender, received: Received) -> None:
+        self.senders[sender] = received

@@ -1,0 +1,184 @@
+"""Pools in PostgreSQL, shared by several servers.
+
+One connection, used under a lock and opened again when it is lost. A transaction that cannot reach
+the database fails as a whole: nothing was acknowledged, and the device sends again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any
+
+import psycopg
+
+from cans.errors import Refused, StoreError
+from cans.learning import Download, PoolKey
+from cans.learning.edge import Pool, Received, Sender, download_of
+from cans.live.store.base import MOST_POOLS, Account, Store, StoredPool, Transaction
+from cans.live.store.encoding import COLUMNS, pool_row, received_row, row_pool, row_received
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS cans_pools (
+    model text, version text, policy text, part text, scope text,
+    epoch bigint NOT NULL, round bigint NOT NULL,
+    statistics bytea NOT NULL, retired bytea, refused bigint NOT NULL,
+    time float8 NOT NULL, slower float8 NOT NULL, faster float8 NOT NULL, doubted bytea,
+    PRIMARY KEY (model, version, policy, part, scope)
+);
+CREATE TABLE IF NOT EXISTS cans_senders (
+    model text, version text, policy text, part text, scope text, device text, incarnation text,
+    next bigint NOT NULL, beyond text NOT NULL,
+    PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
+);
+"""
+_KEY = "model = %s AND version = %s AND policy = %s AND part = %s AND scope = %s"
+# Two servers that start together must not create the tables at once: an arbitrary lock number.
+_STARTING = 0x63616E73
+
+
+class PostgresStore(Store):
+    shared = True
+
+    def __init__(self, url: str, connect_seconds: int = 5) -> None:
+        self.url = url
+        self._seconds = connect_seconds
+        self._lock = Lock()
+        self._connection: psycopg.Connection[Any] | None = None
+        with self._session() as connection, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_STARTING,))
+            connection.execute(_SCHEMA)
+
+    @contextmanager
+    def _session(self) -> Iterator[psycopg.Connection[Any]]:
+        """The connection, under the lock; a failure of the database is ours to name."""
+        with self._lock:
+            try:
+                yield self._live()
+            except psycopg.OperationalError as error:
+                self._drop()
+                reason = str(error).strip().splitlines()
+                raise StoreError(
+                    f"PostgreSQL is not reachable: {reason[-1] if reason else 'connection lost'}"
+                ) from None
+            except psycopg.Error as error:
+                self._drop()
+                raise StoreError(f"PostgreSQL refused: {error}") from None
+
+    def _live(self) -> psycopg.Connection[Any]:
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        self._connection = psycopg.connect(
+            self.url, autocommit=True, connect_timeout=self._seconds, keepalives_idle=5,
+            keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
+            application_name="cans",
+        )  # fmt: skip
+        return self._connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        with self._session() as connection:
+            self._revive(connection)
+            with self._live().transaction():
+                yield _Rows(self._live())
+
+    def _revive(self, connection: psycopg.Connection[Any]) -> None:
+        # A server restarted since the last use is noticed before the work, not in its middle.
+        try:
+            connection.execute("SELECT 1")
+        except psycopg.OperationalError:
+            self._drop()
+            self._live()
+
+    def _select(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
+        with self._session() as connection:
+            self._revive(connection)
+            return self._live().execute(query.encode(), values).fetchall()
+
+    def downloads(self, keys: Iterable[PoolKey]) -> list[Download]:
+        query = f"SELECT {COLUMNS} FROM cans_pools WHERE {_KEY}"
+        rows = [(key, row) for key in keys for row in self._select(query, key)]
+        return [download_of(key, row_pool(row).pool) for key, row in rows]
+
+    def versions(self, keys: Iterable[PoolKey]) -> dict[PoolKey, tuple[int, int]]:
+        wanted = tuple(keys)
+        if not wanted:
+            return {}
+        places = ",".join(["(%s,%s,%s,%s,%s)"] * len(wanted))
+        query = (
+            "SELECT model, version, policy, part, scope, epoch, round FROM cans_pools "
+            f"WHERE (model, version, policy, part, scope) IN ({places})"
+        )
+        rows = self._select(query, tuple(field for key in wanted for field in key))
+        return {PoolKey(*row[:5]): (row[5], row[6]) for row in rows}
+
+    def accounts(self) -> list[Account]:
+        rows = self._select(
+            f"SELECT model, version, policy, part, scope, {COLUMNS} FROM cans_pools"
+        )
+        accounts = []
+        for row in rows:
+            stored = row_pool(row[5:])
+            accounts.append(Account(PoolKey(*row[:5]), stored.pool, stored.refused))
+        return accounts
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+
+class _Rows:
+    """The verbs of a transaction; `FOR UPDATE` keeps other servers from a pool that was read."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def pool(self, key: PoolKey) -> StoredPool | None:
+        query = f"SELECT {COLUMNS} FROM cans_pools WHERE {_KEY} FOR UPDATE".encode()
+        row = self._connection.execute(query, key).fetchone()
+        if row is not None:
+            return row_pool(row)
+        count = self._connection.execute("SELECT count(*) FROM cans_pools").fetchone()
+        if count is not None and count[0] >= MOST_POOLS:
+            raise Refused(f"more than {MOST_POOLS} pools", "RESOURCE_EXHAUSTED")
+        # Nothing to lock yet: put an empty row there first, or two servers would both begin at zero
+        # and the second would overwrite the first. Dimension 1 stands for "not known yet".
+        empty = StoredPool(Pool.empty(1), 0)
+        self._connection.execute(
+            "INSERT INTO cans_pools VALUES (%s,%s,%s,%s,%s,-1,%s,%s,%s,%s,%s,%s,%s,%s) "
+            "ON CONFLICT DO NOTHING",
+            (*key, *pool_row(empty)[1:]),
+        )
+        row = self._connection.execute(query, key).fetchone()
+        if row is None or row[0] == -1:
+            return None
+        return row_pool(row)
+
+    def put_pool(self, key: PoolKey, stored: StoredPool) -> None:
+        query = f"UPDATE cans_pools SET ({COLUMNS}) = (%s,%s,%s,%s,%s,%s,%s,%s,%s) WHERE {_KEY}"
+        self._connection.execute(query.encode(), (*pool_row(stored), *key))
+
+    def received(self, sender: Sender) -> Received:
+        key, device, incarnation = sender
+        query = (
+            f"SELECT next, beyond FROM cans_senders WHERE {_KEY} AND device = %s "
+            "AND incarnation = %s"
+        )
+        values = (*key, device, incarnation)
+        return row_received(self._connection.execute(query.encode(), values).fetchone())
+
+    def put_received(self, sender: Sender, received: Received) -> None:
+        key, device, incarnation = sender
+        self._connection.execute(
+            "INSERT INTO cans_senders VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s) "
+            "ON CONFLICT (model, version, policy, part, scope, device, incarnation) "
+            "DO UPDATE SET (next, beyond) = (excluded.next, excluded.beyond)",
+            (*key, device, incarnation, *received_row(received)),
+        )

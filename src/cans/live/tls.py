@@ -1,0 +1,75 @@
+"""TLS from files, checked when the program starts and not at the first handshake."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from cans.errors import InputError
+
+
+@dataclass(frozen=True)
+class ServerTls:
+    """A server's certificate, and the authority of its clients if it asks for theirs."""
+
+    certificate: Path
+    key: Path
+    client_authority: Path | None = None  # mutual TLS
+
+    def credentials(self) -> Any:
+        _check_pair(self.certificate, self.key)
+        pair = (_read(self.key), _read(self.certificate))
+        if self.client_authority is None:
+            return grpc.ssl_server_credentials([pair])
+        _check_authority(self.client_authority)
+        return grpc.ssl_server_credentials([pair], _read(self.client_authority), True)
+
+
+@dataclass(frozen=True)
+class ClientTls:
+    """Whom a device trusts, and its own certificate for mutual TLS."""
+
+    authority: Path | None = None  # None: the system's
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def credentials(self) -> Any:
+        if (self.certificate is None) != (self.key is None):
+            raise InputError("a client certificate needs its key, and the key its certificate")
+        if self.authority is not None:
+            _check_authority(self.authority)
+        if self.certificate is not None and self.key is not None:
+            _check_pair(self.certificate, self.key)
+        return grpc.ssl_channel_credentials(
+            *(None if path is None else _read(path) for path in
+              (self.authority, self.key, self.certificate))
+        )  # fmt: skip
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _check_pair(certificate: Path, key: Path) -> None:
+    _read(certificate), _read(key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InputError(
+            f"{certificate} and {key} are no certificate with its key: {error.reason}"
+        ) from None
+
+
+def _check_authority(path: Path) -> None:
+    _read(path)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise InputError(f"{path} holds no certificate: {error.reason}") from None

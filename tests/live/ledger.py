@@ -1,0 +1,86 @@
+"""An independent account of what devices observed, to hold the law of conservation against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from cans.learning import Choice, Latencies, PartitionTable, Policy, SufficientStatistics
+from cans.learning.device import PartRecord
+from cans.live.device import Device
+from cans.live.store import Store
+from cans.live.timing import Measured, Offline
+
+
+class Ledger:
+    """A stopwatch that writes down everything it hands out."""
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[int, Latencies]] = []
+
+    def latencies(self, choice: Choice, measured: Measured) -> Latencies:
+        found = measured.latencies()
+        self.rounds.append((choice.row, found))
+        return found
+
+    def offline(self, measured: Offline) -> Offline:
+        return measured
+
+
+def expected(
+    rounds: Sequence[tuple[int, Latencies]], table: PartitionTable, policy: Policy
+) -> dict[str, SufficientStatistics]:
+    """The statistics of each shared part that these rounds must have made."""
+    totals = {}
+    for part in policy.parts:
+        if part.shared:
+            rows = table.columns(part.explains)
+            total = SufficientStatistics.zero(rows.shape[1])
+            for row, latencies in rounds:
+                latency = latencies.of(part.explains)
+                if latency is not None and rows[row].any():
+                    total += SufficientStatistics.of(rows[row], latency)
+            totals[part.name] = total
+    return totals
+
+
+def stored(store: Store) -> dict[str, SufficientStatistics]:
+    """What the store holds for each part, over all pools, ended epochs included."""
+    totals: dict[str, SufficientStatistics] = {}
+    for account in store.accounts():
+        total = account.pool.statistics
+        if account.pool.retired is not None:
+            total += account.pool.retired
+        part = account.key.part
+        totals[part] = totals[part] + total if part in totals else total
+    return totals
+
+
+def check_conservation(store: Store, devices: Sequence[Device], books: Sequence[Ledger]) -> None:
+    """Pools and buffers hold every observation exactly once, and the offline runs."""
+    held = stored(store)
+    refused = sum(account.refused for account in store.accounts())
+    assert refused == 0
+    learner = devices[0]._experience.learner
+    assert learner is not None
+    known = set(held)
+    for device in devices:
+        for record in device._experience.state.records:
+            if record.key.part in known:
+                held[record.key.part] += unsent(record)
+    sums = [expected(book.rounds, learner.table, learner.policy) for book in books]
+    for part in learner.policy.parts:
+        if part.shared:
+            total = sum(
+                (each[part.name] for each in sums),
+                SufficientStatistics.zero(held[part.name].dimension),
+            )
+            offline = learner.hyperparameters.offline_runs * len(devices) if part.warm else 0
+            assert held[part.name].count == total.count + offline
+            if not offline and part.half_life_s == inf:  # aged sums depend on when they met
+                assert held[part.name].equals(total, 1e-9)
+
+
+def unsent(record: PartRecord) -> SufficientStatistics:
+    """What a device has observed and the server has not acknowledged, or will never take."""
+    return record.local + record.retired

@@ -1,0 +1,38 @@
+"""Small real ONNX models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def convolutions(path: Path, layers: int = 4, channels: int = 8, size: int = 16) -> Path:
+    """conv + relu, so many times, then a classifier; random weights."""
+    rng = np.random.default_rng(0)
+    nodes, weights = [], []
+    name, before = "input", 3
+    for i in range(layers):
+        shape = (channels, before, 3, 3)
+        values = (rng.standard_normal(shape) / np.sqrt(9 * before)).astype(np.float32)
+        weights.append(numpy_helper.from_array(values, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
+        name, before = f"r{i}", channels
+    nodes.append(helper.make_node("GlobalAveragePool", [name], ["pooled"]))
+    nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"]))
+    values = rng.standard_normal((channels, 10)).astype(np.float32)
+    weights.append(numpy_helper.from_array(values, "fc"))
+    nodes.append(helper.make_node("MatMul", ["flat", "fc"], ["scores"]))
+    graph = helper.make_graph(
+        nodes,
+        "convolutions",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, size, size])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 10])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+    return path

@@ -1,0 +1,132 @@
+"""Servers and agents as processes of their own, so that they can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Process:
+    """A child that says when it is ready, and can be stopped softly or hard."""
+
+    def __init__(self, *words: str) -> None:
+        self._command = [sys.executable, "-m", "tests.live.process", *words]
+        self.child: subprocess.Popen[str]
+        self.start()
+
+    def start(self) -> None:
+        self.child = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        assert line.startswith("ready"), f"{self._command} did not start: {line!r}"
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.child.poll() is None:
+            self.child.send_signal(how)
+        self.child.wait(30)
+        if self.child.stdout is not None:
+            self.child.stdout.close()
+
+
+def server(port: int, store: str, **options: Any) -> Process:
+    return Process("serve", str(port), store, json.dumps(options))
+
+
+def agent(port: int, state: Path, ledger: Path) -> Process:
+    return Process("agent", str(port), str(state), str(ledger))
+
+
+def eager(policy: str = "fedlinucb-dw", delivery: str = "immediate", fresh: bool = False) -> Any:
+    """Terms under which nearly every observation is uploaded."""
+    from cans.learning import Hyperparameters
+    from tests.live.running import terms
+
+    hyperparameters = Hyperparameters(offline_runs=2, alpha=1e-6)
+    return terms(policy, hyperparameters=hyperparameters, delivery=delivery, fresh_pools=fresh)
+
+
+def _serve(port: int, store: str, options: dict[str, Any]) -> None:
+    from cans.live.server import ServerOptions, serve
+    from tests.live.toy import toy
+
+    if "clock" in options:
+        _follow(Path(options.pop("clock")))
+    model = toy(block_seconds=options.pop("block_seconds", 0.0))
+    terms = eager(options.pop("policy", "fedlinucb-dw"), options.pop("delivery", "immediate"))
+    made = ServerOptions(terms, f"127.0.0.1:{port}", store, drain_seconds=1.0, **options)
+    asyncio.run(serve([model], made, lambda _: print("ready", flush=True)))
+
+
+def _follow(clock: Path) -> None:
+    """Shift Python's wall clock by the seconds in a file, from now on. (libfaketime would shift all
+    of the process, but it stalls gRPC even without a jump.)"""
+    real = time.time
+    time.time = lambda: real() + float(clock.read_text() or 0)  # type: ignore[assignment]
+
+
+def _agent(port: int, state: Path, ledger: Path) -> None:
+    """Infer for ever; write down each observation before it can be committed."""
+    from cans.live.device import Device
+    from tests.live.ledger import Ledger
+    from tests.live.toy import example, toy
+
+    file = ledger.open("a", buffering=1)
+
+    class Written(Ledger):
+        def latencies(self, choice: Any, measured: Any) -> Any:
+            found = super().latencies(choice, measured)
+            file.write(json.dumps([choice.row, *found]) + "\n")
+            return found
+
+    going = True
+
+    def stop(*_: object) -> None:
+        nonlocal going
+        going = False
+
+    signal.signal(signal.SIGTERM, stop)
+    with Device(f"127.0.0.1:{port}", toy(), "rpi5", state=state, stopwatch=Written()) as device:
+        print("ready", flush=True)
+        inputs = example()
+        while going:
+            outputs = device.infer(inputs)
+            assert np.allclose(outputs["y"], inputs["t0"] + 4)
+        device.settle()
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["serve", port, store, options]:
+            _serve(int(port), store, json.loads(options))
+        case ["agent", port, state, ledger]:
+            _agent(int(port), Path(state), Path(ledger))
+
+
+if __name__ == "__main__":
+    main()

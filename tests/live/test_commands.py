@@ -1,0 +1,123 @@
+"""`cans serve` and `cans device`, as a user runs them, with a real ONNX model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import cans.models
+from cans.cli import main
+from cans.live.device import Device
+from tests.live.onnx_models import convolutions
+from tests.live.process import free_port
+
+if not hasattr(cans.models, "load"):  # pragma: no cover
+    pytest.skip("the models layer is not there yet", allow_module_level=True)
+
+CANS = [sys.executable, "-m", "cans.cli"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return convolutions(tmp_path / "small.onnx")
+
+
+def run_cans(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": "", "XDG_STATE_HOME": ""}
+    return subprocess.run([*CANS, *words], capture_output=True, text=True, env=env, timeout=60)
+
+
+@pytest.fixture
+def server(model: Path, tmp_path: Path) -> Iterator[str]:
+    port = free_port()
+    words = [
+        "serve", "--model", str(model), "--listen", f"127.0.0.1:{port}", "--store",
+        f"sqlite:{tmp_path / 'pools.sqlite'}", "--codec", "float32", "--codec", "uint8",
+        "--log", "json", "--metrics", f"127.0.0.1:{free_port()}",
+    ]  # fmt: skip
+    process = subprocess.Popen([*CANS, *words], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines = [process.stderr.readline(), process.stderr.readline()]
+    assert json.loads(lines[0])["event"] == "listening", lines
+    yield f"127.0.0.1:{port}"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    process.stderr.close()
+
+
+def test_a_device_needs_no_copy_of_the_model(server: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    found = run_cans(
+        "device", "--server", server, "--type", "rpi5", "--count", "6", "--json", "--seed", "1",
+        "--log-jsonl", str(log), home=tmp_path,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    document = json.loads(found.stdout)
+    assert document["answered"] == 6
+    assert document["failed"] == document["fallbacks"] == 0
+    assert document["joined"] is True
+    assert len(document["last"]["choices"]) > 4
+    assert len(log.read_text().splitlines()) == 6
+    assert list((tmp_path / ".cache/cans/models").glob("*.onnx"))
+    again = run_cans("device", "--server", server, "--type", "rpi5", home=tmp_path)
+    assert again.returncode == 0
+    assert again.stdout.startswith("point ")
+
+
+def test_split_equals_whole(server: str, model: Path, tmp_path: Path) -> None:
+    value = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    (whole,) = onnxruntime.InferenceSession(str(model)).run(None, {"input": value})
+    with Device(server, model, "rpi5", state=tmp_path / "state", seed=3) as device:
+        codecs = set()
+        for _ in range(25):
+            outputs = device.infer({"input": value})
+            assert device.last is not None
+            codecs.add(device.last.codec)
+            exact = device.last.codec == "float32"
+            np.testing.assert_allclose(outputs["scores"], whole, atol=1e-5 if exact else 0.3)
+        assert codecs
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["serve", "--model", "nothing.onnx"], 2, "no file"),
+        (["serve", "--model", "resnet50", "--policy", "oracle"], 2, "simulation only"),
+        (["serve", "--model", "resnet50", "--policy", "neurosurgeon"], 2, "known beforehand"),
+        (["serve", "--model", "resnet50", "--policy", "x"], 2, "unknown policy"),
+        (["serve", "--model", "resnet50", "--delivery", "x"], 2, "--delivery"),
+        (["serve", "--model", "resnet50", "--tls-cert", "x"], 2, "--tls-key"),
+        (["serve", "--model", "resnet50", "--shape", "x"], 2, "--shape"),
+        (["device", "--server", "nowhere"], 2, "HOST:PORT"),
+        (["device", "--server", "a:1", "--count", "0"], 2, "--count"),
+        (["device", "--server", "a:1", "--exit", "x"], 2, "--exit"),
+        (["device", "--server", "127.0.0.1:1", "--model", "nothing.onnx"], 2, "nothing.onnx"),
+        (["device", "--server", "127.0.0.1:1"], 1, "no server answers"),
+    ],
+)
+def test_mistakes(
+    words: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["cans", *words])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    found = capsys.readouterr()
+    assert caught.value.code == code
+    assert message in found.err
+    assert found.err.count("\n") == 1
+    assert found.out == ""

@@ -1,0 +1,79 @@
+"""A recorded latency trace fed to the live loop over loopback gives the simulator's picks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from cans.learning import Choice, Hyperparameters, Latencies, policy_named
+from cans.learning.plausibility import Limits
+from cans.live.device import Device
+from cans.live.timing import Measured, Offline
+from cans.simulation.episode import Episode
+from cans.simulation.loop import _expected, _measured, play
+from cans.simulation.worlds import World, make_world
+from tests.live.running import running, terms
+from tests.live.toy import example, toy
+
+ROUNDS = 250
+
+
+@dataclass
+class Trace:
+    """Hands a device the latencies that the simulator drew for this round and this choice."""
+
+    world: World
+    episode: Episode
+    device: int
+    round: int = 0
+
+    def latencies(self, choice: Choice, measured: Measured) -> Latencies:
+        expected = _expected(self.world, self.episode, self.round)[:, choice.row]
+        return Latencies(*_measured(self.world, self.episode, self.round, choice.row, expected))
+
+    def offline(self, measured: Offline) -> Offline:
+        choices = self.episode.offline_choice[self.device].tolist()
+        latencies = self.episode.offline_ms[self.device].tolist()
+        return list(zip(choices, latencies, strict=True))
+
+
+@pytest.mark.parametrize("delivery", ["immediate", "next-contact"])
+@pytest.mark.parametrize("policy", ["fedlinucb-dw", "linucb"])
+def test_pick_by_pick(policy: str, delivery: str, tmp_path: Path) -> None:
+    world = make_world("paper", "resnet50", 5)
+    hyperparameters = Hyperparameters()
+    episode = world.episode(ROUNDS, seed=3, offline_runs=hyperparameters.offline_runs)
+    simulated = play(
+        world, policy_named(policy), hyperparameters, episode, immediate=delivery == "immediate"
+    )
+    model = toy(size=8, table=replace(world.table, digest="replay"))
+    anything = Limits(lowest_ms=-inf, highest_ms=inf)
+    agreed = terms(policy, hyperparameters=hyperparameters, delivery=delivery, limits=anything)
+    with running(model, terms=agreed) as server:
+        traces = [Trace(world, episode, i) for i in range(world.devices)]
+        devices = [
+            Device(
+                server.address, model, world.types[world.type_of[i]], stopwatch=trace,
+                network=world.networks[world.network_of[i]], state=tmp_path / str(i),
+                device=f"device-{i}", sync_wait_ms=10_000,
+            )
+            for i, trace in enumerate(traces)
+        ]  # fmt: skip
+        for device in devices:
+            device.refresh()
+        picks = []
+        for t in range(ROUNDS):
+            active = int(episode.active[t])
+            traces[active].round = t
+            devices[active].infer(example(size=8))
+            devices[active].settle()
+            last = devices[active].last
+            assert last is not None
+            picks.append(last.point)
+        for device in devices:
+            device.close()
+    assert picks == simulated.picks.tolist()
+    assert len(set(picks)) > 2

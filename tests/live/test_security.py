@@ -1,0 +1,121 @@
+"""Who may speak to a server, and what becomes of those who may not."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from cans.errors import InputError, Refused
+from cans.live.device import Device
+from cans.live.server import ServerOptions
+from cans.live.tls import ClientTls, ServerTls
+from cans.live.tokens import TokenFile
+from tests.live.certificates import Authority
+from tests.live.running import Running, running, terms
+from tests.live.toy import example, toy
+
+
+def test_token_files(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    digest = sha256(b"secret-b").hexdigest()
+    path.write_text(f"a secret-a  # the first\n\nb sha256:{digest}\n* master\n")
+    tokens = TokenFile(path)
+    assert tokens.device("secret-a") == "a"
+    assert tokens.device("secret-b") == "b"
+    assert tokens.device("master") == "*"
+    for bad in (None, "", "secret", digest):
+        with pytest.raises(Refused):
+            tokens.device(bad)
+    path.write_text("b other-secret\n")
+    with pytest.raises(Refused):
+        tokens.device("secret-a")
+    assert tokens.device("other-secret") == "b"
+    path.write_text("one two three\n")
+    with pytest.raises(Refused):
+        tokens.device("other-secret")
+    path.unlink()
+    with pytest.raises(Refused):
+        tokens.device("other-secret")
+    with pytest.raises(InputError, match="cannot read"):
+        TokenFile(path)
+    path.write_text("nonsense")
+    with pytest.raises(InputError, match="each line"):
+        TokenFile(path)
+
+
+def test_a_token_is_revoked_without_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("a good\nb other\n")
+    with running(toy(), terms=terms("offload"), tokens=path) as server:
+        for token in (None, "bad"):
+            with pytest.raises(InputError, match="refuses this device"):
+                Device(server.address, toy(), state=tmp_path / "x", device="a", token=token)
+        with pytest.raises(InputError, match="belongs to"):
+            Device(server.address, toy(), state=tmp_path / "x", device="a", token="other")
+        with Device(
+            server.address, toy(), state=tmp_path / "s", device="a", token="good"
+        ) as device:
+            device.infer(example())
+            assert device.last is not None
+            assert device.last.answered_by == server.address
+            path.write_text("b other\n")
+            for _ in range(5):
+                device.infer(example())  # still answers, by itself
+                assert device.last.answered_by == "device" or device.last.fallback
+                device.settle()
+            assert "revoked" in device.last.why + device.last.fallback
+
+
+def test_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = ServerTls(*authority.issue("server"))
+    with running(toy(), terms=terms("offload"), tls=tls) as server:
+        trusting = ClientTls(authority.file)
+        with Device(server.address, toy(), state=tmp_path / "a", tls=trusting) as device:
+            device.infer(example())
+            assert device.last is not None
+            assert device.last.answered_by == server.address
+        other = Authority(tmp_path, "other")
+        for tls_ in (None, ClientTls(other.file)):
+            with Device(
+                server.address, toy(), state=tmp_path / "b", tls=tls_, connect_seconds=1
+            ) as device:
+                assert not device.joined
+                device.infer(example())
+
+
+def test_mutual_tls_and_expired_certificates(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = ServerTls(*authority.issue("server"), client_authority=authority.file)
+    good, old = authority.issue("good"), authority.issue("old", expired=True)
+    with running(toy(), terms=terms("offload"), tls=tls) as server:
+        for pair, joins in ((good, True), (old, False), ((None, None), False)):
+            with Device(
+                server.address, toy(), state=tmp_path / "a", connect_seconds=1,
+                tls=ClientTls(authority.file, *pair),
+            ) as device:  # fmt: skip
+                assert device.joined is joins
+                device.infer(example())
+
+
+def test_clear_start_up_errors(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, _ = authority.issue("one")
+    _, key = authority.issue("two")
+    with pytest.raises(InputError, match="no certificate with its key"):
+        ServerTls(certificate, key).credentials()
+    with pytest.raises(InputError, match="cannot read"):
+        ServerTls(tmp_path / "none", key).credentials()
+    with pytest.raises(InputError, match="holds no certificate"):
+        ClientTls(key).credentials()
+    with pytest.raises(InputError, match="needs its key"):
+        ClientTls(None, certificate).credentials()
+    with (
+        running(toy()) as server,
+        pytest.raises(Exception, match="taken"),
+    ):
+        Running([toy()], ServerOptions(terms(), listen=server.address))
+    with pytest.raises(InputError, match="HOST:PORT"):
+        Running([toy()], ServerOptions(terms(), listen="nowhere"))

@@ -1,0 +1,218 @@
+"""One contract, every store: in memory, SQLite, and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cans.errors import InputError, Refused, StoreError
+from cans.learning import EdgeAggregator, SufficientStatistics, Upload
+from cans.live.store import Judged, MemoryStore, Store, open_store
+from tests.live.postgres import Postgres
+from tests.live.values import KEY, statistics, upload
+
+OTHER = KEY._replace(part="front", scope="group:rpi5")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """Opens the same store again and again."""
+    if request.param == "memory":
+        kept = MemoryStore()
+        return lambda: kept
+    if request.param == "sqlite":
+        return lambda: open_store(f"sqlite:{tmp_path / 'pools.sqlite'}")
+    server: Postgres = request.getfixturevalue("postgres")
+    _drop_tables(server)
+    return lambda: open_store(server.url)
+
+
+def _drop_tables(server: Postgres) -> None:
+    import psycopg
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS cans_pools, cans_senders")
+
+
+@pytest.fixture
+def store(opener: Callable[[], Store]) -> Iterator[Store]:
+    opened = opener()
+    yield opened
+    opened.close()
+
+
+def total(store: Store) -> int:
+    return sum(account.total for account in store.accounts())
+
+
+def test_merging_equals_the_aggregator(store: Store) -> None:
+    edge = EdgeAggregator()
+    for i in range(20):
+        each = upload(f"device-{i % 3}", i // 3, seed=i, key=KEY if i % 2 else OTHER)
+        expected = edge.merge(each, 7.0)
+        (download,) = store.merge([Judged(each)], 7.0)
+        assert download.statistics.equals(expected.statistics)
+        assert download.key == expected.key
+        assert (download.epoch, download.round) == (expected.epoch, expected.round)
+        assert (download.acknowledged, download.time) == (each.sequence, expected.time)
+
+
+def test_pools_age_and_start_anew_as_the_aggregator_does(store: Store) -> None:
+    edge = EdgeAggregator()
+    key = KEY._replace(policy="cans", part="link", scope="network:lab")
+    for i in range(60):
+        each = Upload("a", "first", key, 0, i, statistics(i, 1) if i < 30 else slow(i), 10.0 * i)
+        expected = edge.merge(each, 10.0 * i)
+        (download,) = store.merge([Judged(each)], 10.0 * i)
+        assert download.statistics.equals(expected.statistics)
+        assert (download.epoch, download.round) == (expected.epoch, expected.round)
+    assert sum(account.total for account in store.accounts()) == 60
+    (account,) = store.accounts()
+    kept = edge.pools[key]
+    assert account.pool.alarm == kept.alarm
+    assert (account.pool.doubted is None) is (kept.doubted is None)
+    if account.pool.doubted is not None and kept.doubted is not None:
+        assert account.pool.doubted.equals(kept.doubted)
+
+
+def slow(seed: int) -> SufficientStatistics:
+    """An observation of a link that has become ten times slower."""
+    rng = np.random.default_rng(seed)
+    return SufficientStatistics.of(rng.random(2), 1000.0)
+
+
+def test_a_repeat_changes_nothing_and_is_acknowledged(store: Store) -> None:
+    first = store.merge([Judged(upload())], 0.0)[0]
+    again = store.merge([Judged(upload()), Judged(upload())], 0.0)
+    assert [each.acknowledged for each in again] == [0, 0]
+    assert all(each.statistics.equals(first.statistics) for each in again)
+    assert total(store) == upload().statistics.count
+
+
+def test_any_order_gives_the_same_pool(store: Store) -> None:
+    uploads = [upload(f"d{i % 4}", i // 4, seed=i) for i in range(16)]
+    uploads += random.Random(3).choices(uploads, k=16)
+    random.Random(1).shuffle(uploads)
+    for each in uploads:
+        store.merge([Judged(each)], 0.0)
+    expected = sum((statistics(i, 1 + i % 4) for i in range(16)), SufficientStatistics.zero(2))
+    (download,) = store.downloads([KEY])
+    assert download.statistics.equals(expected)
+
+
+def test_refused_uploads_are_counted_apart_and_acknowledged_once(store: Store) -> None:
+    store.merge([Judged(upload())], 0.0)
+    bad = upload("bad", 0, seed=2)
+    for _ in range(2):
+        (download,) = store.merge([Judged(bad, "nonsense")], 0.0)
+        assert download.acknowledged == 0
+    (account,) = store.accounts()
+    assert account.refused == bad.statistics.count
+    assert account.pool.statistics.equals(upload().statistics)
+
+
+def test_all_or_none(store: Store) -> None:
+    store.merge([Judged(upload())], 0.0)
+    other_size = upload("b", 0)
+    other_size = type(other_size)("b", "first", KEY, 0, 0, statistics(1, 1, dimension=5))
+    with pytest.raises(Refused):
+        store.merge([Judged(upload("c", 0, key=OTHER)), Judged(other_size)], 0.0)
+    assert total(store) == upload().statistics.count
+
+
+def test_a_reset_retires(store: Store) -> None:
+    store.merge([Judged(upload("a", 0, seed=1))], 0.0)
+    assert store.reset(KEY).epoch == 1
+    (late,) = store.merge([Judged(upload("b", 0, seed=2))], 0.0)
+    assert late.epoch == 1
+    assert late.statistics.count == 0
+    (account,) = store.accounts()
+    assert account.pool.retired is not None
+    assert account.total == account.pool.retired.count == 2 + 3
+    with pytest.raises(Refused):
+        store.reset(OTHER)
+
+
+def test_versions_tell_what_changed(store: Store) -> None:
+    assert store.versions([KEY]) == {}
+    assert store.versions([]) == {}
+    store.merge([Judged(upload())], 0.0)
+    assert store.versions([KEY, OTHER]) == {KEY: (0, 1)}
+
+
+def test_a_closed_store_opens_with_all_it_had(opener: Callable[[], Store]) -> None:
+    store = opener()
+    store.merge([Judged(upload("a", 0)), Judged(upload("a", 0, key=OTHER))], 0.0)
+    before = store.accounts()
+    store.close()
+    store = opener()
+    assert {a.key: a.total for a in store.accounts()} == {a.key: a.total for a in before}
+    store.merge([Judged(upload("a", 0))], 0.0)  # a repeat, also after the restart
+    assert {a.key: a.total for a in store.accounts()} == {a.key: a.total for a in before}
+    store.close()
+
+
+def test_many_threads(store: Store) -> None:
+    uploads = [upload(f"d{i % 5}", i // 5, seed=i) for i in range(60)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda each: store.merge([Judged(each)], 0.0), uploads + uploads))
+    assert total(store) == sum(each.statistics.count for each in uploads)
+
+
+def test_two_servers_on_one_postgres(postgres: Postgres) -> None:
+    _drop_tables(postgres)
+    stores = [open_store(postgres.url) for _ in range(2)]
+    uploads = [upload(f"d{i}", 0, seed=i, key=KEY if i % 3 else OTHER) for i in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        list(
+            threads.map(
+                lambda pair: stores[pair[0] % 2].merge([Judged(pair[1])], 0.0),
+                list(enumerate(uploads)) + list(enumerate(uploads, start=1)),
+            )
+        )
+    assert total(stores[0]) == total(stores[1]) == sum(each.statistics.count for each in uploads)
+    for each in stores:
+        each.close()
+
+
+def test_postgres_restarted_under_a_store(postgres: Postgres) -> None:
+    _drop_tables(postgres)
+    store = open_store(postgres.url)
+    store.merge([Judged(upload("a", 0))], 0.0)
+    postgres.stop("immediate")
+    with pytest.raises(StoreError, match="not reachable"):
+        store.merge([Judged(upload("a", 1))], 0.0)
+    postgres.start()
+    store.merge([Judged(upload("a", 1))], 0.0)
+    assert total(store) == 2
+    store.close()
+
+
+def test_one_owner_of_a_sqlite_file(tmp_path: Path) -> None:
+    path = tmp_path / "pools.sqlite"
+    store = open_store(str(path))
+    with pytest.raises(StoreError, match="another server owns"):
+        open_store(f"sqlite:{path}")
+    store.close()
+    open_store(str(path)).close()
+
+
+def test_clear_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown store"):
+        open_store("redis://somewhere")
+    with pytest.raises(StoreError, match="cannot open"):
+        open_store(str(tmp_path))
+    with pytest.raises(StoreError, match="not reachable"):
+        open_store("postgresql://nobody@127.0.0.1:1/none")
+    newer = tmp_path / "newer.sqlite"
+    connection = sqlite3.connect(newer)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="newer CANS"):
+        open_store(str(newer))

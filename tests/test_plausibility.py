@@ -1,0 +1,65 @@
+"""Honest statistics always pass; each way of being impossible is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cans.learning import SufficientStatistics
+from cans.learning.plausibility import Limits, implausible
+
+ROWS = np.array([[0.0, 1.0, 1.0], [0.5, 0.3, 0.8], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+
+
+def honest(seed: int, count: int, age: float = 1.0) -> SufficientStatistics:
+    rng = np.random.default_rng(seed)
+    total = SufficientStatistics.zero(3)
+    for _ in range(count):
+        row = ROWS[rng.integers(3)]
+        total = total.aged(age) + SufficientStatistics.of(row, float(rng.lognormal(3, 2)))
+    return total
+
+
+@given(st.integers(0, 2**32), st.integers(0, 300), st.floats(0.5, 1.0))
+def test_honest_sums_pass(seed: int, count: int, age: float) -> None:
+    assert implausible(honest(seed, count, age), ROWS) is None
+
+
+def test_each_lie_is_named() -> None:
+    good = honest(1, 50)
+    wide = np.eye(3)
+    lies = {
+        "dimension": SufficientStatistics.of([1.0, 2.0], 3.0),
+        "not finite": replace(good, b=np.array([np.nan, 0, 0])),
+        "observations in one upload": replace(good, count=10**9),
+        "weight": replace(good, weight=51.0),
+        "are not zero": replace(SufficientStatistics.zero(3), squares=1.0),
+        "not symmetric": replace(good, sigma=good.sigma + np.triu(wide + 1, 1) * 3),
+        "larger than": replace(good, sigma=good.sigma * 100),
+        "negative entries": replace(good, sigma=good.sigma * 0 - wide),
+        "positive semi-definite": replace(good, b=good.b * 1000),
+        "negative sum": replace(good, squares=-1.0),
+        "latencies beyond": SufficientStatistics.of(ROWS[0], 1e9),
+        "negative latencies": SufficientStatistics.of(ROWS[0], -5.0),
+    }
+    for expected, lie in lies.items():
+        assert expected in (implausible(lie, ROWS) or "nothing"), expected
+
+
+def test_limits_can_be_off() -> None:
+    anything = Limits(lowest_ms=-math.inf, highest_ms=math.inf)
+    assert implausible(SufficientStatistics.of(ROWS[0], -1e7), ROWS, anything) is None
+    assert anything.admits(-1e9)
+    assert not Limits().admits(-1.0)
+
+
+@pytest.mark.parametrize("value", [1e155, 1e308])
+def test_overflow_is_refused(value: float) -> None:
+    with np.errstate(over="ignore"):
+        lie = replace(honest(1, 5), b=np.full(3, value), squares=value)
+    assert implausible(lie, ROWS) is not None
