@@ -24,6 +24,7 @@ def test_points_fused_and_as_a_chain(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SOME)
 def test_every_point(name: str) -> None:
     assert_split_equals_whole(name)
@@ -69,6 +70,7 @@ def test_a_saved_built_in_is_an_ordinary_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_model_above_two_gigabytes(tmp_path: Path) -> None:
     """Three layers of 1.0 GB each in external data, written sparse: only their corners are set."""
     size = 16384

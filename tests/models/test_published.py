@@ -72,6 +72,7 @@ def test_large_published_architecture(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_every_fused_cut_of_a_published_architecture(name: str, tmp_path: Path) -> None:
     path = with_random_weights(LIGHT / f"light_{name}.onnx", tmp_path / f"{name}.onnx")
@@ -122,6 +123,7 @@ def test_trained_model_from_a_wheel(file: str, request: pytest.FixtureRequest) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("file", TRAINED)
 def test_every_fused_cut_of_a_trained_model(file: str, request: pytest.FixtureRequest) -> None:
     package, shapes = TRAINED[file]
