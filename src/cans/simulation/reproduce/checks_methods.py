@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from cans.learning.state import Array
-from cans.simulation.intervals import Interval, mean_interval, paired
-from cans.simulation.outcomes import Results
-from cans.simulation.verdicts import MODEL_TITLES, Check, extreme, holds, title, values
+from cans.simulation.reproduce.intervals import Interval, mean_interval, paired
+from cans.simulation.reproduce.outcomes import Results
+from cans.simulation.reproduce.verdicts import MODEL_TITLES, Check, extreme, holds, title, values
 
 DW, WARM, LINUCB, FED = "fedlinucb-dw", "warmstart-linucb", "linucb", "fedlinucb"
 LEARNERS = (DW, WARM, LINUCB, FED)

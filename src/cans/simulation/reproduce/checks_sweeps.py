@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from cans.learning.state import Array
-from cans.simulation.checks_methods import BASELINES, DW, FED, MODELS
-from cans.simulation.experiments import study
-from cans.simulation.intervals import Interval, contrast, mean_interval
-from cans.simulation.outcomes import Results, bound_curves
-from cans.simulation.verdicts import MODEL_TITLES, Check, extreme, holds, title, values
+from cans.simulation.reproduce.checks_methods import BASELINES, DW, FED, MODELS
+from cans.simulation.reproduce.experiments import study
+from cans.simulation.reproduce.intervals import Interval, contrast, mean_interval
+from cans.simulation.reproduce.outcomes import Results, bound_curves
+from cans.simulation.reproduce.verdicts import MODEL_TITLES, Check, extreme, holds, title, values
 
 VISIBLE = 0.01  # a trend smaller than this share per doubling is no trend
 

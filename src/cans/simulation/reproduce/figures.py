@@ -12,8 +12,8 @@ from html import escape
 import numpy as np
 
 from cans.learning.state import Array
-from cans.simulation.axes import Axis, tick_text
-from cans.simulation.plots import Figure, Line, Look, Panel
+from cans.simulation.reproduce.axes import Axis, tick_text
+from cans.simulation.reproduce.plots import Figure, Line, Look, Panel
 
 WIDTH, HEIGHT = 400, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 42

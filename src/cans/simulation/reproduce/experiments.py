@@ -76,14 +76,15 @@ class Experiment:
 
     def values(self, name: str) -> list[Any]:
         """What a field is swept over: its longest list of values."""
-        swept: list[tuple[Any, ...]] = [grid.get(name, ()) for grid in self.grids]
-        return list(max(swept, key=len))
+        swept = [grid[name] for grid in self.grids if name in grid]
+        longest = max(swept, key=len)
+        return list(longest)
 
 
 @cache
 def load_experiments(quick: bool = False) -> dict[str, Experiment]:
     """Every experiment of the package; quick ones sweep fewer values."""
-    folder = files("cans.simulation").joinpath("experiments")
+    folder = files("cans.simulation.reproduce").joinpath("experiments")
     found = {}
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         name = file.name.removesuffix(".toml")

@@ -13,9 +13,9 @@ import numpy as np
 from cans.learning.confidence import communication_bound, regret_bound
 from cans.learning.policies import policy_named
 from cans.learning.state import Array, IntArray
-from cans.simulation.experiments import Experiment, Study, study
 from cans.simulation.fleet import evidence
 from cans.simulation.metrics import Run, measure
+from cans.simulation.reproduce.experiments import Experiment, Study, study
 from cans.simulation.run import play
 
 CURVES = ("regret", "latency", "error", "uploads")
@@ -68,7 +68,6 @@ def run_studies(
 ) -> dict[Study, Outcome]:
     """Play every study with every seed; threads suffice, because compiled code frees the lock."""
     wanted = list(dict.fromkeys(studies))
-    play_one(wanted[0], 0)  # compiles or loads the engine before the threads start
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
         pending: dict[Future[Outcome], Study] = {
             pool.submit(play_all, each, seeds): each for each in wanted

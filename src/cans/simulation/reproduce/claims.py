@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cans.simulation.checks_methods import (
+from cans.simulation.reproduce.checks_methods import (
     DW,
     FED,
     LINUCB,
@@ -25,7 +25,7 @@ from cans.simulation.checks_methods import (
     c15,
     error_spread,
 )
-from cans.simulation.checks_sweeps import (
+from cans.simulation.reproduce.checks_sweeps import (
     CASE_SWEEPS,
     bound_shares,
     c7,
@@ -37,8 +37,8 @@ from cans.simulation.checks_sweeps import (
     regret_per_device,
     trend,
 )
-from cans.simulation.outcomes import Results
-from cans.simulation.verdicts import Claim, title, values
+from cans.simulation.reproduce.outcomes import Results
+from cans.simulation.reproduce.verdicts import Claim, title, values
 
 
 def _ratio(

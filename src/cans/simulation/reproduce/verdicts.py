@@ -8,8 +8,8 @@ from typing import Any
 
 from cans.learning.policies import POLICIES
 from cans.learning.state import Array
-from cans.simulation.intervals import Interval, paired
-from cans.simulation.outcomes import Results
+from cans.simulation.reproduce.intervals import Interval, paired
+from cans.simulation.reproduce.outcomes import Results
 
 MODEL_TITLES = {"vgg16": "VGG-16", "resnet50": "ResNet-50", "vit_b16": "ViT-B/16"}
 VERDICTS = ("reproduced", "partly", "not reproduced")

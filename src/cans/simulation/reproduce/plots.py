@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cans.learning.policies import POLICIES
-from cans.learning.state import Array
-from cans.simulation.intervals import band
-from cans.simulation.verdicts import MODEL_TITLES
+from cans.learning.state import Array, IntArray
+from cans.simulation.reproduce.intervals import band
+from cans.simulation.reproduce.verdicts import MODEL_TITLES
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Line:
 
 def line(
     look: str,
-    x: Array | Sequence[float],
+    x: Array | IntArray | Sequence[float],
     samples: Array,
     *,
     label: str = "",
