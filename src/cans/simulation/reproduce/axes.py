@@ -52,7 +52,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     >>> log_ticks(3, 2000), log_ticks(8, 60)
     ([10.0, 100.0, 1000.0], [10.0, 20.0, 50.0])
     """
-    for factors in ((1,), (1, 2, 5), range(1, 10)):
+    for factors in ((1,), (1, 2, 5), (1, 2, 3, 4, 6, 8)):
         found = [
             factor * 10.0**power
             for power in range(floor(log10(low)), ceil(log10(high)) + 1)

@@ -103,7 +103,7 @@ def c5(results: Results, world: str) -> list[Check]:
     for model in MODELS:
         rise = first_rise(results, world, model)
         text = f"{MODEL_TITLES[model]}: {title(FED)}'s average latency rises before it falls"
-        checks.append(holds(text, rise.above_zero, rise_after_round_10_ms=rise))
+        checks.append(holds(text, rise.above_zero, change_since_round_10_in_ms=rise))
     return checks
 
 

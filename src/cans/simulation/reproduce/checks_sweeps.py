@@ -16,7 +16,15 @@ from cans.simulation.reproduce.checks_methods import BASELINES, DW, FED, MODELS
 from cans.simulation.reproduce.experiments import study
 from cans.simulation.reproduce.intervals import Interval, contrast, mean_interval
 from cans.simulation.reproduce.outcomes import Results, bound_curves
-from cans.simulation.reproduce.verdicts import MODEL_TITLES, Check, extreme, holds, title, values
+from cans.simulation.reproduce.verdicts import (
+    MODEL_TITLES,
+    Check,
+    extreme,
+    holds,
+    signed,
+    title,
+    values,
+)
 
 VISIBLE = 0.01  # a trend smaller than this share per doubling is no trend
 
@@ -83,8 +91,8 @@ def gamma_remark(results: Results, world: str) -> str:
 
     gamma = max(results.sweep("gamma", "gamma"))
     return (
-        f"The largest change at gamma = {gamma:.0%} is {largest(DW):+.1%} for {title(DW)} and "
-        f"{largest('oracle'):+.1%} for the oracle, which makes no mistakes."
+        f"The largest change at gamma = {gamma:.0%} is {signed(largest(DW))} for {title(DW)} and "
+        f"{signed(largest('oracle'))} for the oracle, which makes no mistakes."
     )
 
 

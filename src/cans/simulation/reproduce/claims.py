@@ -26,7 +26,6 @@ from cans.simulation.reproduce.checks_methods import (
     error_spread,
 )
 from cans.simulation.reproduce.checks_sweeps import (
-    CASE_SWEEPS,
     bound_shares,
     c7,
     c8,
@@ -38,7 +37,7 @@ from cans.simulation.reproduce.checks_sweeps import (
     trend,
 )
 from cans.simulation.reproduce.outcomes import Results
-from cans.simulation.reproduce.verdicts import Claim, title, values
+from cans.simulation.reproduce.verdicts import Claim, signed, title, values
 
 
 def _ratio(
@@ -58,7 +57,8 @@ def _ratio(
 
 def _key_gamma(results: Results, world: str) -> str:
     rises = [gamma_rise(results, world, model, "device") for model in MODELS]
-    return "latency " + " / ".join(f"{r.mean:+.1%}" for r in rises)
+    gamma = max(results.sweep("gamma", "gamma"))
+    return f"latency {' / '.join(signed(rise.mean) for rise in rises)} at γ = {gamma:.0%}"
 
 
 def _key_bounds(results: Results, world: str) -> str:
@@ -68,8 +68,12 @@ def _key_bounds(results: Results, world: str) -> str:
 
 
 def _key_case(results: Results, world: str) -> str:
-    slopes = [trend(*regret_per_device(results, world, "vgg16", swept)) for swept in CASE_SWEEPS]
-    return "VGG-16 exponents M, K, n_off: " + " / ".join(f"{s.mean:+.2f}" for s in slopes)
+    effects = {
+        name: 2 ** trend(*regret_per_device(results, world, "vgg16", swept)).mean - 1
+        for name, swept in (("M", "devices"), ("K", "types"), ("n_off", "offline_runs"))
+    }
+    shown = ", ".join(f"{name} {signed(effect)}" for name, effect in effects.items())
+    return f"regret per doubling on VGG-16: {shown}"
 
 
 def _key_spread(results: Results, world: str) -> str:

@@ -15,8 +15,8 @@ from cans.learning.state import Array
 from cans.simulation.reproduce.axes import Axis, tick_text
 from cans.simulation.reproduce.plots import Figure, Line, Look, Panel
 
-WIDTH, HEIGHT = 400, 290
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 42
+WIDTH, HEIGHT = 400, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 20, 40, 42
 DASHES = {"solid": "", "dashed": "7 3", "dashdot": "9 3 2 3", "dotted": "2 3.5"}
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _OPEN = '<svg xmlns="http://www.w3.org/2000/svg"'
@@ -37,13 +37,13 @@ def panel_svg(panel: Panel, name: str, x: float = 0, y: float = 0) -> str:
             f' viewBox="0 0 {WIDTH} {HEIGHT}" font-family="{FONT}" font-size="12"'
             f' fill="currentColor" role="img" aria-label="{escape(_description(panel))}">',
             f'<defs><clipPath id="{clip}">{frame}</clipPath></defs>',
-            _text(panel.title, LEFT, 17, size=14, weight=600),
+            _text(panel.title, LEFT, 16, size=14, weight=600),
             _grid(panel, across, up),
             f'<g clip-path="url(#{clip})">',
             *(_band(each, across, up) for each in drawn),
             *(_curve(each, across, up) for each in sorted(drawn, key=lambda e: e.style.width)),
             "</g>",
-            _zero_note(panel),
+            _notes(panel),
             "</svg>",
         ]
     )
@@ -120,11 +120,16 @@ def stroke(style: Look) -> str:
     return f'stroke="{style.colour}" stroke-width="{style.width}" stroke-linejoin="round"{dashes}'
 
 
-def _zero_note(panel: Panel) -> str:
-    if not panel.zeros():
-        return ""
-    names = ", ".join(each.title for each in panel.zeros())
-    return _text(f"zero: {names}", WIDTH - RIGHT - 4, HEIGHT - BOTTOM - 7, anchor="end", size=11)
+def _notes(panel: Panel) -> str:
+    """What the axes cannot show: curves at zero, and curves that lie below another."""
+    right, notes = WIDTH - RIGHT, ""
+    if zeros := panel.zeros():
+        words = "zero: " + ", ".join(each.title for each in zeros)
+        notes += _text(words, right - 4, HEIGHT - BOTTOM - 7, anchor="end", size=11)
+    if hidden := panel.hidden():
+        words = f"same as {panel.lines[0].title}: " + ", ".join(each.title for each in hidden)
+        notes += _text(words, LEFT, 31, size=10)
+    return notes
 
 
 def _description(panel: Panel) -> str:

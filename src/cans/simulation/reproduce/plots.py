@@ -103,6 +103,17 @@ class Panel:
         """The lines that are zero everywhere; a note names them instead."""
         return [each for each in self.lines if self.log_y and not (each.mean > 0).any()]
 
+    def hidden(self) -> list[Line]:
+        """The lines that coincide with the first one, which is drawn on top of them."""
+        first, *rest = self.lines
+        return [
+            each
+            for each in rest
+            if each.mean.shape == first.mean.shape
+            and np.allclose(each.mean, first.mean, rtol=0.01)
+            and each not in self.zeros()
+        ]
+
 
 @dataclass(frozen=True, eq=False)
 class Figure:

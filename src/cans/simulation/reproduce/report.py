@@ -122,7 +122,7 @@ def _numbers(numbers: dict[str, object]) -> str:
             text = f"{value['mean']:.3g} ({value['low']:.3g} to {value['high']:.3g})"
         else:
             text = f"{value:.3g}" if isinstance(value, float) else str(value)
-        shown.append(f"{words}: {text}")
+        shown.append(f"{words}: {text}".replace(": -", ": −").replace("(-", "(−"))
     return "; ".join(shown)
 
 
@@ -162,6 +162,7 @@ def _figure(figure: Figure) -> str:
 
 
 def _table(table: Table) -> str:
+    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     heads = "".join(f'<th scope="col">{escape(each)}</th>' for each in table.headings)
     rows = "".join(
         f'<tr><th scope="row">{escape(row[0])}</th>'
@@ -170,7 +171,7 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     return (
-        f'<div class="wide"><table class="numbers"><caption>{escape(table.caption)}</caption>'
+        f'<div class="wide"><table class="numbers">{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

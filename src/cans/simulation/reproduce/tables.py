@@ -41,27 +41,33 @@ class Table:
 
 
 def regret_table(results: Results) -> Table:
-    """Every policy's final regret, both worlds, beside the independent run."""
-    headings = ["final regret (s)"]
+    """Every policy's final regret in world `paper`, beside the independent run."""
+    headings = ["world “paper”, regret (s)"]
     for model in MODELS:
-        headings += [MODEL_TITLES[model], "independent", "literal"]
+        headings += [MODEL_TITLES[model], "independent"]
     rows = []
     for policy in results.sweep("comparison", "policy"):
         row = [title(policy)]
         for model in MODELS:
-            row += [
-                _spread(results, "paper", model, policy),
-                INDEPENDENT.get(policy, {}).get(model, "–"),
-                _spread(results, "literal", model, policy),
-            ]
+            row.append(_spread(results, "paper", model, policy))
+            row.append(INDEPENDENT.get(policy, {}).get(model, "–"))
         rows.append(row)
     caption = "Mean ± standard deviation over seeds, seconds summed over all rounds."
     return Table(caption, headings, rows)
 
 
+def literal_table(results: Results) -> Table:
+    """The same in world `literal`."""
+    rows = [
+        [title(policy), *(_spread(results, "literal", model, policy) for model in MODELS)]
+        for policy in results.sweep("comparison", "policy")
+    ]
+    return Table("", ["world “literal”, regret (s)", *MODEL_TITLES.values()], rows)
+
+
 def seeds_table(results: Results) -> Table:
     """The paper's three seeds beside all of ours, world `paper`."""
-    headings = ["regret (s), world “paper”"]
+    headings = ["world “paper”, regret (s)"]
     for model in MODELS:
         headings += [f"{MODEL_TITLES[model]}, 3 seeds", f"{results.seeds} seeds"]
     rows = []
@@ -71,7 +77,7 @@ def seeds_table(results: Results) -> Table:
             row.append(_spread(results, "paper", model, policy, 3))
             row.append(_spread(results, "paper", model, policy))
         rows.append(row)
-    return Table("Mean ± standard deviation.", headings, rows)
+    return Table("", headings, rows)
 
 
 def _spread(results: Results, world: str, model: str, policy: str, first: int | None = None) -> str:

@@ -103,6 +103,15 @@ def holds(statement: str, holding: bool, **numbers: Any) -> Check:
     return Check(statement, bool(holding), shown)
 
 
+def signed(share: float) -> str:
+    """A relative change.
+
+    >>> signed(-0.012), signed(0.3)
+    ('−1.2%', '+30.0%')
+    """
+    return f"{share:+.1%}".replace("-", "−")
+
+
 METRICS = {"regret_ms": 1e3, "latency_ms": 1.0, "error_ms": 1.0}  # shown in s, ms, ms
 UNITS = {"regret_ms": "s", "latency_ms": "ms", "error_ms": "ms"}
 
@@ -133,7 +142,11 @@ def extreme(
         place += f" with N = {what['devices']}"
     name = {"regret_ms": "regret", "latency_ms": "latency", "error_ms": "estimation error"}[metric]
     order = "lower" if lowest else "higher"
-    rest = " and ".join(title(other) for other in others) if len(others) < 3 else "all others"
+    names = [title(other) for other in others]
+    rest = " and ".join(names)
+    if len(names) > 2:
+        only_learners = all(POLICIES[other].learns for other in others)
+        rest = "the other learners" if only_learners else "all others"
     return Check(
         f"{place}: {title(policy)} has {order} {name} than {rest}",
         all(fine),
