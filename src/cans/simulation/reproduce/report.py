@@ -158,7 +158,10 @@ def _figure(figure: Figure) -> str:
         f'<path d="M1 4h32" fill="none" {stroke(each.style)}/></svg>{escape(each.title)}</li>'
         for each in figure.legend()
     )
-    return f'<figure id="figure-{figure.name}"><ul class="legend">{legend}</ul>{"".join(rows)}</figure>'
+    return (
+        f'<figure id="figure-{figure.name}"><ul class="legend">{legend}</ul>'
+        f"{''.join(rows)}</figure>"
+    )
 
 
 def _table(table: Table) -> str:
