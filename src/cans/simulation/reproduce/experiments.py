@@ -59,6 +59,7 @@ def with_types(world: World, types: int) -> World:
         types=tuple(f"{world.types[tier]}-{label}" for label, tier in enumerate(tier_of)),
         type_of=np.arange(world.devices) * types // world.devices,
         front_ms=world.front_ms[tier_of],
+        allowed=world.allowed[tier_of],
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cans.errors import RunError
 from cans.learning.confidence import communication_bound, regret_bound
 from cans.learning.policies import policy_named
 from cans.learning.state import Array, IntArray
@@ -89,6 +90,8 @@ def play_all(what: Study, seeds: int) -> Outcome:
     kept = [_keep(play_one(what, seed), keep) for seed in range(seeds)]
     finals, curves = zip(*kept, strict=True)
     regret, latency, error, uploads = np.array(finals, dtype=float).T
+    if not np.isfinite([regret, latency]).all():
+        raise RunError(f"{what} gave latencies that are not numbers")
     by_name = {name: np.array([each[name] for each in curves]) for name in CURVES}
     return Outcome(regret, latency, error, uploads, keep, by_name)
 
