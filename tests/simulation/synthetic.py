@@ -81,7 +81,7 @@ def as_claimed(study: Study) -> dict[str, float]:
     crowd = settings.devices / 25 if policy == "fedlinucb" else 1.0
     return {
         "regret_ms": 1000.0 * rank * case,
-        "latency_ms": 10.0 * rank * crowd * (1 + sensitive * settings.gamma),
+        "latency_ms": 10.0 * rank * crowd * (1 + sensitive * (settings.gamma or 0.0)),
         "error_ms": rank,
         "error_ms_spread": 0.05 if model == "resnet50" else 0.005,
         "uploads": 80.0,

@@ -126,7 +126,7 @@ def test_types_split_a_fleet_equally_and_change_no_latency() -> None:
     world = study(devices=24, types=12).make_world()
     assert np.bincount(world.type_of).tolist() == [2] * 12
     few = study(devices=24, types=3).make_world()
-    assert world.front_ms.shape == world.allowed.shape == (12, few.table.choices)
+    assert len(world.types) == 12
     for device in range(24):
         assert world.segments_ms(device)[0].tolist() == few.segments_ms(device)[0].tolist()
 

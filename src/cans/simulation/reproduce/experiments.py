@@ -14,7 +14,8 @@ import numpy as np
 
 from cans.learning.policies import Hyperparameters
 from cans.simulation.run import Settings
-from cans.simulation.worlds import World
+from cans.simulation.world import World
+from cans.simulation.worlds import make_world
 
 _NUMBERS = {each.name for each in fields(Hyperparameters)}
 
@@ -38,12 +39,19 @@ def study(*, rounds_per_device: int = 0, types: int | None = None, **values: Any
     10.0
     """
     numbers = {name: values.pop(name) for name in list(values) if name in _NUMBERS}
-    if values.get("gamma") == 0:
-        values.pop("gamma_mode", None)  # nothing is drawn, so the mode is the same run
+    if values.get("gamma") == 0 and _gamma_of(values.get("world", Settings.world)) == 0:
+        values.pop("gamma")  # what the world does anyway: the same run
+        values.pop("gamma_mode", None)
     settings = Settings(**values, hyperparameters=Hyperparameters(**numbers))
     if rounds_per_device:
         settings = replace(settings, rounds=rounds_per_device * settings.devices)
     return Study(settings, types)
+
+
+@cache
+def _gamma_of(world: str) -> float:
+    """A world's own gamma."""
+    return make_world(world, Settings.model, 1).gamma
 
 
 def with_types(world: World, types: int) -> World:
@@ -53,13 +61,14 @@ def with_types(world: World, types: int) -> World:
     not know it, so that their number changes what is pooled and nothing else.
     """
     tiers = len(world.types)
-    tier_of = np.arange(types) * tiers // types
+    tier_of_type = np.arange(types) * tiers // types
+    type_of = np.arange(world.devices) * types // world.devices
+    place_of_tier = [world.place_of[np.flatnonzero(world.type_of == t)[0]] for t in range(tiers)]
     return replace(
         world,
-        types=tuple(f"{world.types[tier]}-{label}" for label, tier in enumerate(tier_of)),
-        type_of=np.arange(world.devices) * types // world.devices,
-        front_ms=world.front_ms[tier_of],
-        allowed=world.allowed[tier_of],
+        types=tuple(f"{world.types[tier]}-{label}" for label, tier in enumerate(tier_of_type)),
+        type_of=type_of,
+        place_of=np.asarray(place_of_tier)[tier_of_type[type_of]],
     )
 
 
