@@ -1,0 +1,127 @@
+"""`cans reproduce`: run every experiment, judge every claim, and write the report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from os import replace
+from pathlib import Path
+from threading import Timer
+
+from cans.errors import InputError
+from cans.simulation.commands import progress_bar
+from cans.simulation.compiled import numba_installed
+from cans.simulation.reproduce.claims import CLAIMS
+from cans.simulation.reproduce.experiments import load_experiments
+from cans.simulation.reproduce.figures import figure_svg
+from cans.simulation.reproduce.outcomes import Results, play_one, run_studies
+from cans.simulation.reproduce.report import render
+from cans.simulation.reproduce.sections import SECTIONS
+from cans.simulation.reproduce.verdicts import Judgement, claims_document, judge
+
+SEEDS, QUICK_SEEDS = 20, 3
+
+
+def reproduce(out: Path, *, quick: bool = False) -> None:
+    """Write figures, claims.json and report.html into `out`, all of them or none."""
+    if not numba_installed():
+        raise InputError("cans reproduce needs numba: pip install 'cans-edge[sim]'")
+    with _finished_together(out) as folder:
+        results = run_experiments(quick)
+        judgements = write_report(results, folder)
+    _print_summary(judgements, out, results.seeds)
+
+
+def run_experiments(quick: bool) -> Results:
+    """Every study of every experiment, each once."""
+    experiments = load_experiments(quick)
+    studies = list(dict.fromkeys(s for each in experiments.values() for s in each.studies()))
+    seeds = QUICK_SEEDS if quick else SEEDS
+    with _patience("compiling the engine: this happens once and takes about a minute"):
+        play_one(studies[0], 0)
+    with progress_bar(f"{len(studies)} settings", len(studies) * seeds) as advance:
+        outcomes = run_studies(studies, seeds, advance)
+    return Results(outcomes, experiments, seeds)
+
+
+def write_report(results: Results, folder: Path) -> list[Judgement]:
+    """Judge and draw; returns the judgements of world `paper`."""
+    paper, literal = (
+        [judge(claim, results, world) for claim in CLAIMS] for world in ("paper", "literal")
+    )
+    sections = [make(results) for make in SECTIONS]
+    (folder / "figures").mkdir()
+    for figure in (figure for section in sections for figure in section.figures):
+        (folder / "figures" / f"{figure.name}.svg").write_text(figure_svg(figure), "utf-8")
+    document = json.dumps(claims_document(paper, literal), indent=2, ensure_ascii=False)
+    (folder / "claims.json").write_text(document + "\n", "utf-8")
+    page = render(paper, literal, sections, results.seeds)
+    (folder / "report.html").write_text(page, "utf-8")
+    return paper
+
+
+@contextmanager
+def _finished_together(out: Path) -> Iterator[Path]:
+    """A folder whose files move into `out` at the end; if that never comes, nothing is left."""
+    existed = out.exists()
+    if existed and not out.is_dir():
+        raise InputError(f"--out must be a folder, and {out} is a file")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        hidden = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=out))
+    except OSError as error:
+        raise InputError(f"cannot write to --out {out}: {error.strerror}") from None
+    try:
+        yield hidden
+        (out / "figures").mkdir(exist_ok=True)
+        # the page comes last: whoever sees it sees the files it belongs to
+        for file in sorted(hidden.rglob("*.*"), key=lambda each: each.suffix == ".html"):
+            replace(file, out / file.relative_to(hidden))
+    except OSError as error:
+        raise InputError(f"cannot write to --out {out}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+        if not existed:
+            with suppress(OSError):
+                out.rmdir()  # only if nothing came
+
+
+@contextmanager
+def _patience(reason: str) -> Iterator[None]:
+    """Say why it takes so long, if it does."""
+
+    def say() -> None:
+        from rich.console import Console
+
+        Console(stderr=True).print(reason)
+
+    timer = Timer(8.0, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _print_summary(judgements: Sequence[Judgement], out: Path, seeds: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"The paper's claims, world paper, {seeds} seeds", title_justify="left")
+    table.add_column("claim")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("key number (VGG-16 / ResNet-50 / ViT-B/16)", ratio=1)
+    colours = {"reproduced": "green", "partly": "yellow", "not reproduced": "red"}
+    for each in judgements:
+        verdict = f"[{colours[each.verdict]}]{each.verdict}[/]"
+        table.add_row(each.claim.id, verdict, each.key)
+    console = Console()
+    console.print(table)
+    if seeds < SEEDS:
+        console.print(f"{seeds} seeds make wide intervals: run without --quick to quote a verdict.")
+    console.print(f"picture: {out / 'figures' / 'regret.svg'}", soft_wrap=True)
+    console.print(f"report:  {out / 'report.html'}", soft_wrap=True)
