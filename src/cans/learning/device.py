@@ -60,6 +60,9 @@ class Context(NamedTuple):
     known: Array | None = None  # today's expected latency of every choice, for `oracle`
 
 
+NOTHING_SPECIAL = Context()
+
+
 class Choice(NamedTuple):
     """What was chosen and how the learner saw it."""
 
@@ -129,7 +132,7 @@ class DeviceLearner:
 
     def select(self, context: Context | None = None) -> Choice:
         """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
-        context = context or Context()
+        context = context or NOTHING_SPECIAL
         self._frame += 1
         if self._state.physics.used:
             arithmetic.refresh(self._state, 0, context.time)
