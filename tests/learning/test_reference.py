@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference
 from cans.learning.policies import POLICIES, Hyperparameters
 from cans.learning.rehearsal import random_table
 from cans.simulation import loop
