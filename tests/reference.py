@@ -1,4 +1,4 @@
-"""The paper's algorithms, line by line, dense and slow: no cleverness, nothing shared with the code.
+"""The paper's algorithms, line by line, dense and slow; nothing is shared with the code.
 
 `fedlinucb_dw` is Algorithms 1 and 2 of the paper (section IV-B); without offline experience it is
 the ablation FedLinUCB-Decouple. `fedlinucb` is the joint baseline (He et al. 2022, as section V-A
@@ -47,8 +47,10 @@ def fedlinucb_dw(x_f, x_b, group_of, active, measure, offline, ridge, alpha, bet
     sigma_f = [server_sigma_f[group_of[m]] for m in devices]
     b_f = [server_b_f[group_of[m]] for m in devices]
     sigma_b, b_b = [server_sigma_b for _ in devices], [server_b_b for _ in devices]
-    local_sigma_f, local_b_f = [np.zeros((d_f, d_f)) for _ in devices], [np.zeros(d_f)] * len(devices)
-    local_sigma_b, local_b_b = [np.zeros((d_b, d_b)) for _ in devices], [np.zeros(d_b)] * len(devices)
+    local_sigma_f = [np.zeros((d_f, d_f)) for _ in devices]
+    local_b_f = [np.zeros(d_f) for _ in devices]
+    local_sigma_b = [np.zeros((d_b, d_b)) for _ in devices]
+    local_b_b = [np.zeros(d_b) for _ in devices]
     theta_f = [inv(sigma_f[m]) @ b_f[m] for m in devices]
     theta_b = [np.zeros(d_b) for _ in devices]
     picks, uploads = [], []
