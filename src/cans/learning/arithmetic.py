@@ -29,6 +29,9 @@ from cans.learning.state import Array, LearnerState
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
 
+LARGE = 1e300
+"""Score of a choice that is allowed though it cannot win: better than that of a forbidden one."""
+
 
 # --- select --------------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from cans.learning.viability import floors, viable_choices
 
 KEY_FRAME_WEIGHT = 0.8  # ANS: L on key frames ...
 OTHER_FRAME_WEIGHT = 0.2  # ... and on all others
-LARGE = 1e300  # of a choice that is allowed though it cannot win: better than a forbidden one
 
 
 class Latencies(NamedTuple):
@@ -140,7 +139,7 @@ class DeviceLearner:
             return self._made(self._unlearned(context), False)
         scores = self._scores(context)
         if context.allowed is not None:
-            scores = np.where(context.allowed, np.minimum(scores, LARGE), np.inf)
+            scores = np.where(context.allowed, np.minimum(scores, arithmetic.LARGE), np.inf)
         if (
             self.policy.forced_sampling
             and arithmetic.must_not_stay_local(self._frame)
