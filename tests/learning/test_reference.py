@@ -13,20 +13,28 @@ import reference
 from cans.learning.policies import POLICIES, Hyperparameters
 from cans.learning.rehearsal import random_table
 from cans.simulation import loop
-from cans.simulation.worlds import World, make_world
+from cans.simulation.world import World
+from cans.simulation.worlds import make_world
 
 
 def world_of(table, devices: int, rng: np.random.Generator) -> World:
     """A world whose true latencies are linear in a random table, with Gaussian noise."""
+    type_of = rng.integers(0, 2, devices)
+    link, server = (each @ rng.uniform(1, 60, each.shape[1]) for each in (table.link, table.server))
     return World(
         name="random",
         table=table,
         types=("a", "b"),
-        type_of=rng.integers(0, 2, devices),
+        networks=("default",),
+        type_of=type_of,
+        network_of=np.zeros(devices, dtype=np.int64),
+        place_of=type_of,
         front_ms=np.array([table.front @ rng.uniform(1, 90, table.front.shape[1]) for _ in "ab"]),
-        link_ms=(table.link @ rng.uniform(1, 90, table.link.shape[1]))[None, :],
-        server_ms=table.server @ rng.uniform(1, 30, table.server.shape[1]),
+        link_ms=np.tile(link, (2, 1)),
         link_fixed_ms=np.zeros(table.choices),
+        server_ms=np.tile(server, (2, 1)),
+        probe_ms=np.zeros((2, 2)),
+        allowed=np.ones((2, table.choices), dtype=np.bool_),
         noise_level=3.0,
     )
 

@@ -46,7 +46,7 @@ def test_in_the_layered_world_an_interior_cut_is_best_for_someone() -> None:
     assert world.table.points[orin] == "pool5"
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", [name for name in WORLDS if name != "misspecified"])
 @pytest.mark.parametrize("model", ["vgg16", "resnet50", "vit_b16"])
 def test_latencies_are_linear_in_the_features(name, model) -> None:
     world = make_world(name, model, 25)
