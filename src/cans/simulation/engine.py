@@ -131,7 +131,8 @@ def deliver(
     ended, retires it."""
     if state.epoch[device, part] == pools.epoch[pool, part]:
         sent = aged(state.sent[device, part], remaining(time - made, state.half_life[part]))
-        merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched)
+        size = state.physics.dimension[part] if watched else 0
+        merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched, size)
     acknowledged(state, device, part)
 
 
