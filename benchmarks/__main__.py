@@ -68,7 +68,12 @@ def main(wanted: list[str]) -> int:
         (HERE / "results" / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
         print(f"\n{name}: {(module.__doc__ or '').splitlines()[0]}")
         for key, value in result.items():
-            print(f"  {key:28} {value}")
+            if isinstance(value, dict):
+                print(f"  {key}")
+                for label, each in value.items():
+                    print(f"    {label:40} {each}")
+            else:
+                print(f"  {key:42} {value}")
         missed += [f"{name}.{bar}" for bar, met in result.get("bars_met", {}).items() if not met]
     if missed:
         print(f"\nmissed: {', '.join(missed)}", file=sys.stderr)
