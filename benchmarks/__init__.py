@@ -1,0 +1,1 @@
+"""Benchmarks: seeded, in one process, reported as ratios. `python -m benchmarks [name ...]`."""

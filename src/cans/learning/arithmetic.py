@@ -29,6 +29,9 @@ from cans.learning.state import Array, LearnerState
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
 
+LARGE = 1e300
+"""Score of a choice that is allowed though it cannot win: better than that of a forbidden one."""
+
 
 # --- select --------------------------------------------------------------------------------------
 
@@ -57,7 +60,7 @@ def lowest(scores: Array) -> tuple[int, bool]:
     """The index of the lowest score and whether it was a tie; ties take the lower index."""
     best = scores[scores.argmin()]  # five times as fast as min() in plain NumPy
     close = scores <= best + TIE * abs(best)
-    return int(close.argmax()), bool(close.sum() > 1)
+    return int(close.argmax()), bool(np.count_nonzero(close) > 1)
 
 
 def must_not_stay_local(frame: int) -> bool:
@@ -96,10 +99,12 @@ def refine(state: LearnerState, device: int, part: int, choice: int, latency: fl
     u = times(inverse, rows[choice])
     c = times(rows, u)
     g = 1.0 / (1.0 + c[choice])
-    mean += c * (g * (latency - mean[choice]))
+    gc = g * c
+    mean += gc * (latency - mean[choice])
     norm *= norm
-    norm -= c * c * g
-    norm[:] = np.sqrt(np.abs(norm))  # below zero only by rounding
+    norm -= gc * c
+    np.abs(norm, norm)  # below zero only by rounding
+    np.sqrt(norm, norm)
     inverse -= (g * u).reshape(-1, 1) * u
 
 

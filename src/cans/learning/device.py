@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log1p
 from typing import NamedTuple
 
@@ -55,8 +55,11 @@ class Context(NamedTuple):
     uniform: float = 0.0  # a draw from [0, 1), for policy `random`
     normals: Array | None = None  # d standard normals, for `lints`
     key_frame: bool = False  # an important frame: ANS explores less
-    allowed: BoolArray | None = None  # choices that may be taken; None: all
+    allowed: BoolArray | None = None  # choices that may be taken, at least one; None: all
     known: Array | None = None  # today's expected latency of every choice, for `oracle`
+
+
+NOTHING_SPECIAL = Context()
 
 
 class Choice(NamedTuple):
@@ -81,6 +84,7 @@ class PartRecord:
     local: SufficientStatistics
     sent: SufficientStatistics | None  # on its way, under the number `sequence - 1`
     retired: SufficientStatistics  # observed for an epoch that had already ended
+    sent_epoch: int | None = None  # the epoch that `sent` belongs to; None: `epoch`
 
 
 class DeviceLearner:
@@ -127,7 +131,7 @@ class DeviceLearner:
 
     def select(self, context: Context | None = None) -> Choice:
         """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
-        context = context or Context()
+        context = context or NOTHING_SPECIAL
         self._frame += 1
         if self._state.physics.used:
             arithmetic.refresh(self._state, 0, context.time)
@@ -135,8 +139,12 @@ class DeviceLearner:
             return self._made(self._unlearned(context), False)
         scores = self._scores(context)
         if context.allowed is not None:
-            scores = np.where(context.allowed, scores, np.inf)
-        if self.policy.forced_sampling and arithmetic.must_not_stay_local(self._frame):
+            scores = np.where(context.allowed, np.minimum(scores, arithmetic.LARGE), np.inf)
+        if (
+            self.policy.forced_sampling
+            and arithmetic.must_not_stay_local(self._frame)
+            and np.isfinite(scores[: self.table.local]).any()  # somewhere else is allowed
+        ):
             scores = scores.copy()
             scores[self.table.local] = np.inf
         index, tied = arithmetic.lowest(scores)
@@ -455,6 +463,7 @@ class _PartLearner:
             self.read(self.state.local),
             None if self.in_flight is None else self.in_flight.statistics,
             self.retired,
+            None if self.in_flight is None else self.in_flight.epoch,
         )
 
     def restore(self, record: PartRecord) -> None:
@@ -463,7 +472,10 @@ class _PartLearner:
         self.in_flight = None
         if record.sent is not None:
             self.write(record.sent, self.state.sent)
-            self.in_flight = self._named(self.sequence - 1, record.sent, 0.0)
+            upload = self._named(self.sequence - 1, record.sent, 0.0)
+            # Sent before a reset that this device has since heard of: still of the older epoch.
+            epoch = record.epoch if record.sent_epoch is None else record.sent_epoch
+            self.in_flight = replace(upload, epoch=epoch)
         self._use(record.synced, float(self.state.synced_time[0, self.number]))
 
 

@@ -106,7 +106,9 @@ def _watched(
     much of the upload as is believed."""
     width = pool.statistics.dimension
     alarm = np.array(pool.alarm)
-    residual = physical.surprise(pool.statistics.pack(width), upload.pack(width), rules.ridge)
+    residual = physical.surprise(
+        pool.statistics.pack(width), upload.pack(width), rules.ridge, width
+    )
     if physical.alarmed(alarm, residual):
         return restarted(pool), upload
     trusted = upload.aged(physical.trust(residual))

@@ -215,12 +215,12 @@ def physical_scores(state: LearnerState, device: int) -> Array:
 # --- merge ---------------------------------------------------------------------------------------
 
 
-def surprise(pool: Array, upload: Array, ridge: float) -> float:
+def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
     """Standardised residual of an upload under its pool's estimate; positive: slower than thought.
 
     Σ <theta, x> (y - <theta, x>) needs the sums alone, so that it works for any upload.
+    `dimension` is without the padding: it counts what has to be learned.
     """
-    dimension = int(np.sqrt(pool.shape[0] - 2))
     if pool[-2] < dimension + MATURE:
         return 0.0
     inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
@@ -257,6 +257,7 @@ def merge(
     half_life: float,
     ridge: float,
     watched: bool,
+    dimension: int,
 ) -> None:
     """Alg. 2 lines 3 and 7, for pools that age and may start anew."""
     statistics = pools.statistics[pool, part]
@@ -264,7 +265,7 @@ def merge(
     pools.time[pool, part] = max(time, pools.time[pool, part])
     trusted = upload
     if watched:
-        residual = surprise(statistics, upload, ridge)
+        residual = surprise(statistics, upload, ridge, dimension)
         trusted = aged(upload, trust(residual))
         if alarmed(pools.alarm[pool, part], residual):
             statistics[:] = 0.0

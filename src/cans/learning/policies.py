@@ -105,16 +105,16 @@ class Hyperparameters:
     delta: float = 0.05  # failure probability of radius "theory"
 
     def __post_init__(self) -> None:
-        _require(self.ridge > 0, "ridge must be positive: features are rank deficient")
+        _require(0 < self.ridge < inf, "ridge must be positive: features are rank deficient")
         _require(self.alpha > 0, "alpha must be positive")
-        _require(self.sampling_ms >= 0, "sampling_ms must not be negative")
+        _require(0 <= self.sampling_ms < inf, "sampling_ms must be finite and not negative")
         _require(self.fleet_threshold > 0, "fleet_threshold must be positive")
         _require(0 < self.delta < 1, "delta must lie between 0 and 1")
         _require(self.offline_runs >= 0, "offline_runs must not be negative")
         if isinstance(self.beta_ms, str):
             _require(self.beta_ms == "theory", "beta_ms must be a number or 'theory'")
         else:
-            _require(self.beta_ms >= 0, "beta_ms must not be negative")
+            _require(0 <= self.beta_ms < inf, "beta_ms must be finite and not negative")
 
 
 def _require(condition: bool, message: str) -> None:

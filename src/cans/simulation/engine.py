@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.algebra import accumulate
+from cans.learning.algebra import accumulate, aged, remaining
 from cans.learning.arithmetic import (
+    LARGE,
     acknowledged,
     adopt,
     estimate,
@@ -123,12 +124,15 @@ def deliver(
     device: int,
     part: int,
     time: float,
+    made: float,
     watched: bool,
 ) -> None:
-    """An upload reaches the server, which merges it or, if its epoch has ended, retires it."""
+    """An upload, made at time `made`, reaches the server, which merges it or, if its epoch has
+    ended, retires it."""
     if state.epoch[device, part] == pools.epoch[pool, part]:
-        sent = state.sent[device, part]
-        merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched)
+        sent = aged(state.sent[device, part], remaining(time - made, state.half_life[part]))
+        size = state.physics.dimension[part] if watched else 0
+        merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched, size)
     acknowledged(state, device, part)
 
 
@@ -187,6 +191,7 @@ def play(
     waiting = np.zeros((devices, parts), dtype=np.bool_)
     refreshed = np.full(devices, -np.inf)
     seen = np.zeros((devices, parts), dtype=np.int64)
+    made = np.zeros((devices, parts))  # when the upload that is waiting was made
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
         device = episode.active[t]
@@ -232,8 +237,9 @@ def play(
                     refresh(state, device, time)
                 weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
                 scores = known + optimistic(state, device, weight)
-            scores = np.where(allowed, scores, np.inf)
-            if rules.forced_sampling and must_not_stay_local(frames[device]):
+            scores = np.where(allowed, np.minimum(scores, LARGE), np.inf)
+            elsewhere = allowed[:local].any()
+            if rules.forced_sampling and elsewhere and must_not_stay_local(frames[device]):
                 scores[local] = np.inf
             pick, tied = lowest(scores)
             record.ties[0] += tied
@@ -251,7 +257,16 @@ def play(
                 if waiting[device, part]:
                     waiting[device, part] = False
                     pool = pool_of[device, part]
-                    deliver(state, pools, pool, device, part, time, rules.watched[part])
+                    deliver(
+                        state,
+                        pools,
+                        pool,
+                        device,
+                        part,
+                        time,
+                        made[device, part],
+                        rules.watched[part],
+                    )
                     take_in(state, pools, pool, device, part, False)
                     seen[device, part] = pools.round[pool, part]
                     record.uploads[t] += 1
@@ -281,7 +296,7 @@ def play(
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
                         snapshot(state, other, part)
-                        deliver(state, pools, pool_of[other, part], other, part, time, False)
+                        deliver(state, pools, pool_of[other, part], other, part, time, time, False)
                     for other in range(devices):
                         take_in(state, pools, pool_of[other, part], other, part, False)
                     record.uploads[t] += devices
@@ -304,9 +319,10 @@ def play(
                 snapshot(state, device, part)
                 if not rules.immediate:
                     waiting[device, part] = True
+                    made[device, part] = time
                     continue
                 pool = pool_of[device, part]
-                deliver(state, pools, pool, device, part, time, rules.watched[part])
+                deliver(state, pools, pool, device, part, time, time, rules.watched[part])
                 record.uploads[t] += 1
                 record.part_uploads[part] += 1
                 if not rules.fresh:

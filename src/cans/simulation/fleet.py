@@ -141,17 +141,16 @@ def evidence(
     episode: Episode,
     hyperparameters: Hyperparameters,
 ) -> list[Evidence]:
-    """The supplement's symbols for each pool of a part, in this world and episode.
+    """The supplement's symbols for each pool of a part that has members, in this world and episode.
 
     delta is split over the 2 (K + 1) events of all pools (PAPER-NOTES 5.6).
     """
     pool_of = members_of(part, world)
-    pools = int(pool_of.max()) + 1
     rows = world.table.columns(part.explains)
-    events = 2 * sum(int(members_of(each, world).max()) + 1 for each in policy.parts)
+    events = 2 * sum(len(np.unique(members_of(each, world))) for each in policy.parts)
     offline = episode.offline_choice.shape[1] if part.warm else 0
     result = []
-    for pool in range(pools):
+    for pool in np.unique(pool_of):
         members = np.flatnonzero(pool_of == pool)
         offline_sigma = np.zeros((rows.shape[1], rows.shape[1]))
         if offline:
@@ -187,7 +186,8 @@ def theory_radii(
         by_pool = np.array(
             [radius(e) for e in evidence(part, world, policy, episode, hyperparameters)]
         )
-        radii[part.name] = by_pool[members_of(part, world)]
+        _, pool_of = np.unique(members_of(part, world), return_inverse=True)
+        radii[part.name] = by_pool[pool_of]
     return radii
 
 

@@ -114,6 +114,7 @@ def simulate(
         raise InputError(f"seeds must be at least 1, not {seeds}")
     chosen = pick_engine(engine)
     what = Settings(model=model, policy=policy, **settings)
+    what.make_world()  # bad values are errors before anything is compiled or started
     play = partial(play_seed, what, chosen)
     if chosen == "fast":
         compiled.compiled_functions()  # compiled or loaded before the clock starts

@@ -1,0 +1,32 @@
+"""Fixtures and strategies of the whole suite."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+
+# Compiled code and cold caches make single examples slow; how long is the benchmarks' business.
+# Failing examples are not shrunk: they are seeds, and a smaller seed says nothing.
+settings.register_profile(
+    "cans", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
+)
+settings.load_profile("cans")
+
+
+@pytest.fixture(scope="session")
+def compiled() -> dict[str, Callable[..., Any]]:
+    """The compiled engine, compiled by one worker only: the others wait and load it."""
+    pytest.importorskip("numba", reason="the compiled engine is the extra `sim`")
+    from cans.simulation.compiled import compiled_functions
+    from cans.simulation.run import Settings, play_seed
+
+    with (Path(tempfile.gettempdir()) / "cans-tests-compile.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        play_seed(Settings(devices=1, rounds=1), "fast", 0)
+    return compiled_functions()

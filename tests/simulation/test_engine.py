@@ -1,0 +1,109 @@
+"""The compiled engine equals the object loop, pick by pick: every policy, world and option."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cans.learning import arithmetic
+from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters
+from cans.simulation import engine
+from cans.simulation.fleet import lay_out, new_record
+from cans.simulation.run import DELIVERIES, Settings, play, play_fleet
+from cans.simulation.tables import MODELS
+from cans.simulation.world import Gamma, Noise, Participation
+from cans.simulation.worlds import WORLDS
+
+hyperparameters = st.builds(
+    Hyperparameters,
+    ridge=st.floats(0.005, 3.0),
+    alpha=st.floats(0.05, 4.0),
+    beta_ms=st.floats(0.1, 200.0) | st.just("theory"),
+    offline_runs=st.integers(0, 6),
+    sampling_ms=st.floats(0.1, 30.0),
+    fleet_threshold=st.floats(0.5, 20.0),
+)
+configurations = st.builds(
+    Settings,
+    model=st.sampled_from(MODELS),
+    world=st.sampled_from(sorted(WORLDS)),
+    devices=st.integers(1, 12),
+    rounds=st.integers(1, 250),
+    gamma=st.sampled_from([0.0, 0.3]),
+    gamma_mode=st.sampled_from(list(Gamma)),
+    noise=st.sampled_from(list(Noise)),
+    participation=st.sampled_from(list(Participation)),
+    delivery=st.sampled_from(DELIVERIES),
+    pool_age=st.sampled_from([0.0, 7.0]),
+    hyperparameters=hyperparameters,
+)
+
+
+def assert_same(ours, theirs) -> None:
+    np.testing.assert_array_equal(ours.active, theirs.active)
+    np.testing.assert_array_equal(ours.picks, theirs.picks)
+    np.testing.assert_array_equal(ours.uploads, theirs.uploads)
+    np.testing.assert_array_equal(ours.part_uploads, theirs.part_uploads)
+    np.testing.assert_array_equal(ours.part_downloads, theirs.part_downloads)
+    np.testing.assert_array_equal(ours.probes, theirs.probes)
+    np.testing.assert_array_equal(ours.ties, theirs.ties)
+    np.testing.assert_allclose(ours.regret_ms, theirs.regret_ms, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(ours.latency_ms, theirs.latency_ms, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(ours.error_ms, theirs.error_ms, rtol=1e-5, atol=1e-5)
+
+
+def with_policy(configuration: Settings, policy: str) -> Settings:
+    return Settings(**{**vars(configuration), "policy": policy})
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("policy", POLICIES | ABLATIONS)
+@settings(max_examples=8)
+@given(configuration=configurations, seed=st.integers(0, 2**32))
+def test_compiled_equals_the_object_loop(policy, configuration, seed) -> None:
+    configuration = with_policy(configuration, policy)
+    world = configuration.make_world()
+    fast, slow = (play(configuration, name, seed, world) for name in ("fast", "reference"))
+    assert_same(fast, slow)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("policy", ["fedlinucb-dw", "fedlinucb", "linucb", "dislinucb", "cans"])
+def test_compiled_equals_the_object_loop_for_the_papers_fleet(policy, world) -> None:
+    configuration = Settings("vgg16", policy, world, rounds=800)
+    made = configuration.make_world()
+    fast, slow = (play(configuration, name, 3, made) for name in ("fast", "reference"))
+    assert_same(fast, slow)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=3)
+@given(configuration=configurations, seed=st.integers(0, 2**32))
+def test_without_numba_the_engine_is_plain_python(policy, configuration, seed) -> None:
+    numbers = configuration.hyperparameters
+    if numbers.beta_ms == "theory":
+        numbers = Hyperparameters(ridge=numbers.ridge, alpha=numbers.alpha)
+    configuration = Settings(
+        **{**vars(configuration), "policy": policy, "rounds": 60, "hyperparameters": numbers}
+    )
+    world, policy = configuration.make_world(), POLICIES[policy]
+    width = max((world.table.columns(part.explains).shape[1] for part in policy.parts), default=0)
+    episode = world.episode(configuration.rounds, seed, numbers.offline_runs, width)
+    fleet = lay_out(
+        world, policy, numbers, None, configuration.delivery == "immediate", configuration.pool_age
+    )
+    record = new_record(configuration.rounds, len(policy.parts))
+    play_fleet(fleet, episode, record, vars(arithmetic) | vars(engine))
+    assert_same(record, play(configuration, "reference", seed, world))
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("policy", ["cans", "fedlinucb"])
+def test_an_upload_that_waited_is_as_old_to_both_engines(policy) -> None:
+    configuration = Settings("vgg16", policy, "layered", rounds=800, delivery="next-contact")
+    made = configuration.make_world()
+    fast, slow = (play(configuration, name, 3, made) for name in ("fast", "reference"))
+    assert_same(fast, slow)

@@ -1,0 +1,122 @@
+"""Worlds are what the notes say, and episodes have the statistics they claim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cans.simulation.worlds import WORLDS, fleet, make_world
+
+
+def test_the_papers_fleet_is_8_10_7() -> None:
+    assert np.bincount(fleet(25)).tolist() == [8, 10, 7]
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 10, 50, 999, 1_000_000])
+def test_a_fleet_has_its_size_and_its_shares(devices) -> None:
+    counts = np.bincount(fleet(devices), minlength=3)
+    assert counts.sum() == devices
+    assert np.all(np.abs(counts - devices * np.array([0.3, 0.4, 0.3])) < 1)
+
+
+def test_in_the_literal_world_local_is_best_everywhere() -> None:
+    for model in ("vgg16", "resnet50", "vit_b16"):
+        world = make_world("literal", model, 25)
+        for device in range(25):
+            total = sum(world.segments_ms(device))
+            assert total.argmin() == world.table.local
+    vgg = make_world("literal", "vgg16", 25)
+    local = [round(float(vgg.front_ms[k, -1]), 2) for k in range(3)]
+    assert local == [0.77, 1.47, 206.27]
+    assert round(float(vgg.link_ms[0, 0])) == 482
+
+
+@pytest.mark.parametrize("model", ["vgg16", "resnet50", "vit_b16"])
+def test_in_the_papers_world_a_pi_offloads_and_nobody_cuts_inside(model) -> None:
+    world = make_world("paper", model, 25)
+    for device in range(25):
+        best = int(sum(world.segments_ms(device)).argmin())
+        expected = 0 if world.types[world.type_of[device]] == "rpi5" else world.table.local
+        assert best == expected
+
+
+def test_in_the_layered_world_an_interior_cut_is_best_for_someone() -> None:
+    world = make_world("layered", "vgg16", 25)
+    orin = int(sum(world.segments_ms(0)).argmin())
+    assert world.table.points[orin] == "pool5"
+
+
+@pytest.mark.parametrize("name", [name for name in WORLDS if name != "misspecified"])
+@pytest.mark.parametrize("model", ["vgg16", "resnet50", "vit_b16"])
+def test_latencies_are_linear_in_the_features(name, model) -> None:
+    world = make_world(name, model, 25)
+    for device in (0, 12, 24):
+        for segment, ms in zip(("front", "link", "server"), world.segments_ms(device), strict=True):
+            rows = getattr(world.table, segment)
+            theta = np.linalg.lstsq(rows, ms, rcond=None)[0]
+            np.testing.assert_allclose(rows @ theta, ms, rtol=1e-6, atol=1e-6 * ms.max())
+
+
+def test_gaussian_noise_is_5_ms_on_each_half() -> None:
+    episode = make_world("paper", "vgg16", 25).episode(40_000, 1)
+    front, back = episode.shift[:, 0], episode.shift[:, 1] + episode.shift[:, 2]
+    for half in (front, back):
+        assert abs(half.std() - 5.0) < 0.1
+        assert abs(half.mean()) < 0.1
+    assert np.all(episode.factor == 1.0)
+
+
+def test_lognormal_noise_has_mean_one_and_10_percent() -> None:
+    episode = make_world("layered", "vgg16", 25).episode(40_000, 1)
+    assert np.all(np.abs(episode.factor.mean(axis=0) - 1.0) < 0.003)
+    assert np.all(np.abs(episode.factor.std(axis=0) - 0.1) < 0.003)
+    assert np.all(episode.shift == 0.0)
+
+
+def test_truncated_noise_is_never_negative() -> None:
+    world = make_world("paper", "vgg16", 25, noise="truncated")
+    episode = world.episode(100, 1)
+    assert episode.clip
+    assert episode.offline_ms.min() == 0.0
+
+
+def test_offline_runs_are_partial_local_runs() -> None:
+    world = make_world("paper", "vgg16", 25)
+    episode = world.episode(10, 1, offline_runs=400)
+    assert episode.offline_choice.min() == 1
+    assert episode.offline_choice.max() == world.table.local
+    expected = world.front_ms[world.type_of[:, None], episode.offline_choice]
+    assert abs((episode.offline_ms - expected).std() - 5.0) < 0.1
+
+
+def test_gamma_by_device_is_drawn_once() -> None:
+    episode = make_world("paper", "vgg16", 25, gamma=0.3).episode(5000, 1)
+    speeds = [set(1 / episode.scale[episode.active == d, 0]) for d in range(25)]
+    assert all(len(each) == 1 for each in speeds)
+    drawn = np.array([each.pop() for each in speeds])
+    assert drawn.min() >= 0.7
+    assert drawn.max() <= 1.3
+    assert len(set(drawn)) == 25
+
+
+def test_gamma_by_round_is_drawn_every_round() -> None:
+    world = make_world("paper", "vgg16", 25, gamma=0.3, gamma_mode="round")
+    speed = 1 / world.episode(20_000, 1).scale[:, 0]
+    assert len(set(speed)) == 20_000
+    assert 0.7 <= speed.min() < speed.max() <= 1.3
+    assert abs(speed.mean() - 1.0) < 0.01
+
+
+def test_participation() -> None:
+    uniform = make_world("paper", "vgg16", 10).episode(20_000, 1).active
+    assert np.all(np.abs(np.bincount(uniform) / 2000 - 1) < 0.1)
+    in_turn = make_world("paper", "vgg16", 10, participation="round-robin").episode(25, 1).active
+    assert in_turn.tolist() == [*range(10), *range(10), *range(5)]
+
+
+def test_the_same_seed_draws_the_same_episode() -> None:
+    world = make_world("layered", "resnet50", 25, gamma=0.1)
+    one, other, third = world.episode(50, 4), world.episode(50, 4), world.episode(50, 5)
+    for name in ("active", "factor", "offline_ms", "uniform"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert not np.array_equal(one.factor, third.factor)
