@@ -147,7 +147,9 @@ def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.Monke
     out = tmp_path / "new" / "report"
     answer = CliRunner().invoke(app, ["reproduce", "--quick", "--out", str(out)])
     assert answer.exit_code == 0, answer.output
-    assert sorted(each.name for each in out.iterdir()) == ["claims.json", "figures", "report.html"]
+    assert sorted(each.name for each in out.iterdir()) == [
+        "beyond.json", "claims.json", "figures", "report.html"
+    ]  # fmt: skip
     assert answer.stdout.count("\n│ C") == len(json.loads((out / "claims.json").read_text("utf-8")))
     assert answer.stdout.rstrip().endswith("report.html")
 
@@ -157,6 +159,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """No runs: the results are there at once."""
     monkeypatch.setattr(command, "numba_installed", lambda: True)
     monkeypatch.setattr(command, "run_experiments", lambda quick: results(as_claimed))
+    monkeypatch.setattr(command, "run_beyond_the_paper", lambda quick: None)
 
 
 @pytest.mark.usefixtures("made_up")

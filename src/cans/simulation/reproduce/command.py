@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os import replace
@@ -14,6 +15,10 @@ from threading import Timer
 from cans.errors import InputError
 from cans.simulation.commands import progress_bar
 from cans.simulation.compiled import numba_installed
+from cans.simulation.reproduce.bar import Bar
+from cans.simulation.reproduce.beyond.bars import judge_bars
+from cans.simulation.reproduce.beyond.section import beyond_document, beyond_the_paper
+from cans.simulation.reproduce.beyond.studies import Beyond, load_grids, run_beyond
 from cans.simulation.reproduce.claims import CLAIMS
 from cans.simulation.reproduce.experiments import load_experiments
 from cans.simulation.reproduce.figures import figure_svg
@@ -31,8 +36,13 @@ def reproduce(out: Path, *, quick: bool = False) -> None:
         raise InputError("cans reproduce needs numba: pip install 'cans-edge[sim]'")
     with _finished_together(out) as folder:
         results = run_experiments(quick)
-        judgements = write_report(results, folder)
+        started = time.perf_counter()
+        beyond = run_beyond_the_paper(quick)
+        elapsed = time.perf_counter() - started
+        judgements, bars = write_report(results, folder, beyond)
     _print_summary(judgements, out, results.seeds)
+    _print_bars(bars, elapsed)
+    _print_places(out)
 
 
 def run_experiments(quick: bool) -> Results:
@@ -47,12 +57,27 @@ def run_experiments(quick: bool) -> Results:
     return Results(outcomes, experiments, seeds)
 
 
-def write_report(results: Results, folder: Path) -> list[Judgement]:
-    """Judge and draw; returns the judgements of world `paper`."""
+def run_beyond_the_paper(quick: bool) -> Beyond:
+    """Policy `cans` beside the others in all worlds; apart, so that its time is known."""
+    wanted = load_grids(quick)
+    with progress_bar(f"beyond the paper: {len(wanted)} settings", sum(wanted.values())) as advance:
+        return run_beyond(wanted, advance)
+
+
+def write_report(
+    results: Results, folder: Path, beyond: Beyond | None = None
+) -> tuple[list[Judgement], list[Bar]]:
+    """Judge and draw; returns the judgements of world `paper`, and the bars of our own policy."""
     paper, literal = (
         [judge(claim, results, world) for claim in CLAIMS] for world in ("paper", "literal")
     )
     sections = [make(results) for make in SECTIONS]
+    bars = []
+    if beyond is not None:
+        bars = judge_bars(beyond)
+        sections.append(beyond_the_paper(beyond, bars))
+        text = json.dumps(beyond_document(beyond, bars), indent=2, ensure_ascii=False)
+        (folder / "beyond.json").write_text(text + "\n", "utf-8")
     (folder / "figures").mkdir()
     for figure in (figure for section in sections for figure in section.figures):
         (folder / "figures" / f"{figure.name}.svg").write_text(figure_svg(figure), "utf-8")
@@ -60,7 +85,7 @@ def write_report(results: Results, folder: Path) -> list[Judgement]:
     (folder / "claims.json").write_text(document + "\n", "utf-8")
     page = render(paper, literal, sections, results.seeds)
     (folder / "report.html").write_text(page, "utf-8")
-    return paper
+    return paper, bars
 
 
 @contextmanager
@@ -123,5 +148,26 @@ def _print_summary(judgements: Sequence[Judgement], out: Path, seeds: int) -> No
     console.print(table)
     if seeds < SEEDS:
         console.print(f"{seeds} seeds make wide intervals: run without --quick to quote a verdict.")
+
+
+def _print_bars(bars: Sequence[Bar], elapsed: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Beyond the paper, in {elapsed:.0f} s", title_justify="left")
+    table.add_column("bar")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what must hold of policy cans", ratio=1)
+    colours = {"held": "green", "missed": "red", "not run": "yellow"}
+    for bar in bars:
+        verdict = f"[{colours[bar.verdict]}]{bar.verdict}[/]"
+        table.add_row(bar.id, verdict, f"{bar.text} {bar.key.capitalize()}.")
+    Console().print(table)
+
+
+def _print_places(out: Path) -> None:
+    from rich.console import Console
+
+    console = Console()
     console.print(f"picture: {out / 'figures' / 'regret.svg'}", soft_wrap=True)
     console.print(f"report:  {out / 'report.html'}", soft_wrap=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from os import cpu_count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from cans.simulation.fleet import evidence
 from cans.simulation.metrics import Run, measure
 from cans.simulation.reproduce.experiments import Experiment, Study, study
 from cans.simulation.run import play
+
+Kept = TypeVar("Kept")
 
 CURVES = ("regret", "latency", "error", "uploads")
 LANDMARKS = (10, 25, 50, 100, 250, 500)  # rounds that claims ask about
@@ -67,21 +70,28 @@ def checkpoints(rounds: int) -> IntArray:
 def run_studies(
     studies: Iterable[Study], seeds: int, progress: Callable[[int], None]
 ) -> dict[Study, Outcome]:
-    """Play every study with every seed; threads suffice, because compiled code frees the lock."""
-    wanted = list(dict.fromkeys(studies))
+    """Play every study with every seed."""
+    tasks = {each: partial(play_all, each, seeds) for each in studies}
+    return in_threads(tasks, lambda _: progress(seeds))
+
+
+def in_threads(
+    tasks: Mapping[Study, Callable[[], Kept]], done: Callable[[Study], None]
+) -> dict[Study, Kept]:
+    """Run tasks on all cores; threads suffice, because compiled code frees the lock."""
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
-        pending: dict[Future[Outcome], Study] = {
-            pool.submit(play_all, each, seeds): each for each in wanted
+        pending: dict[Future[Kept], Study] = {
+            pool.submit(task): each for each, task in tasks.items()
         }
-        outcomes = {}
+        kept = {}
         try:
             for future in as_completed(pending):
-                outcomes[pending[future]] = future.result()
-                progress(seeds)
+                kept[pending[future]] = future.result()
+                done(pending[future])
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return outcomes
+    return kept
 
 
 def play_all(what: Study, seeds: int) -> Outcome:

@@ -26,6 +26,7 @@ INK = "currentColor"  # the text colour of the page, light or dark
 
 # Okabe and Ito's colours (safe for colour-blind readers), then Tol's; legends have this order.
 LOOKS: dict[str, Look] = {
+    "cans": Look("#e4007c", width=3.2),
     "fedlinucb-dw": Look("#0072b2", width=2.8),
     "fedlinucb-decouple": Look("#8a63d2", "dashed"),
     "linucb-warmstart": Look("#a6761d", "dashdot"),

@@ -10,11 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
 from cans import __version__
+from cans.simulation.reproduce.bar import Bar
 from cans.simulation.reproduce.figures import panel_svg, stroke
 from cans.simulation.reproduce.plots import Figure
 from cans.simulation.reproduce.section import Section
 from cans.simulation.reproduce.tables import Table
-from cans.simulation.reproduce.verdicts import VERDICTS, Judgement
+from cans.simulation.reproduce.verdicts import VERDICTS, Check, Judgement
 
 _NOTES = (
     "<strong>Units.</strong> Read literally (MACs over speed, float32 bits over 10 Mbps), sending "
@@ -106,12 +107,16 @@ def _claims(judgements: Sequence[Judgement], beside: Sequence[Judgement]) -> str
 
 
 def _statements(judgement: Judgement) -> str:
+    return f"{_list(judgement.checks)}<p>{escape(judgement.remark)}</p>"
+
+
+def _list(checks: Sequence[Check]) -> str:
     items = "".join(
         f'<li class="{"yes" if check.holds else "no"}">{escape(check.statement)}'
         f"<small>{escape(_numbers(check.numbers))}</small></li>"
-        for check in judgement.checks
+        for check in checks
     )
-    return f"<ul>{items}</ul><p>{escape(judgement.remark)}</p>"
+    return f"<ul>{items}</ul>"
 
 
 def _numbers(numbers: dict[str, object]) -> str:
@@ -120,6 +125,8 @@ def _numbers(numbers: dict[str, object]) -> str:
         words = name.replace("_", " ")
         if isinstance(value, dict):
             text = f"{value['mean']:.3g} ({value['low']:.3g} to {value['high']:.3g})"
+        elif isinstance(value, list):
+            text = ", ".join(value) or "none"
         else:
             text = f"{value:.3g}" if isinstance(value, float) else str(value)
         shown.append(f"{words}: {text}".replace(": -", ": −").replace("(-", "(−"))
@@ -141,8 +148,33 @@ def _section(section: Section) -> str:
     tables = "".join(_table(table) for table in section.tables)
     return (
         f'<section id="{_anchor(section.title)}"><h2>{escape(section.title)}</h2>'
-        f"{text}{figures}{tables}</section>"
+        f"{text}{_bars(section.bars)}{figures}{tables}</section>"
     )
+
+
+_BAR_CHIPS = {"held": "reproduced", "missed": "not-reproduced", "not run": "partly"}
+
+
+def _bars(bars: Sequence[Bar]) -> str:
+    if not bars:
+        return ""
+    rows = "".join(
+        f'<tr id="{bar.id}"><th scope="row">{bar.id}</th>'
+        f"<td>{escape(bar.text)}<details><summary>{escape(bar.key)}</summary>"
+        f"{_list(bar.checks)}</details>{_missed(bar)}</td>"
+        f'<td><span class="chip {_BAR_CHIPS[bar.verdict]}">{bar.verdict}</span></td></tr>'
+        for bar in bars
+    )
+    return (
+        '<div class="wide"><table class="claims"><thead><tr><th></th><th>What must hold</th>'
+        f"<th>Verdict</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _missed(bar: Bar) -> str:
+    """A bar that is missed says so in the open."""
+    missed = [check for check in bar.checks if not check.holds]
+    return f"<details open><summary>Missed</summary>{_list(missed)}</details>" if missed else ""
 
 
 def _figure(figure: Figure) -> str:
@@ -169,14 +201,25 @@ def _table(table: Table) -> str:
     heads = "".join(f'<th scope="col">{escape(each)}</th>' for each in table.headings)
     rows = "".join(
         f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+        + "".join(
+            f"<td{_shade(table, number, column)}>{escape(cell)}</td>"
+            for column, cell in enumerate(row[1:])
+        )
         + "</tr>"
-        for row in table.rows
+        for number, row in enumerate(table.rows)
     )
     return (
         f'<div class="wide"><table class="numbers">{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
+
+
+def _shade(table: Table, row: int, column: int) -> str:
+    if not table.heat or not table.heat[row][column]:
+        return ""
+    value = table.heat[row][column]
+    colour = "213, 94, 0" if value > 0 else "0, 158, 115"
+    return f' style="background: rgba({colour}, {min(abs(value), 1.0) * 0.55:.2f})"'
 
 
 def _versions(seeds: int) -> str:

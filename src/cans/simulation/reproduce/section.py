@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cans.simulation.reproduce.bar import Bar
 from cans.simulation.reproduce.checks_methods import BASELINES, DW, MODELS
 from cans.simulation.reproduce.outcomes import Outcome, Results
 from cans.simulation.reproduce.plots import Figure, Line, Panel, line
@@ -26,6 +27,7 @@ class Section:
     text: Sequence[str]
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
+    bars: Sequence[Bar] = ()  # shown first
 
 
 def by_world_and_model(name: str, panel: Callable[[str, str], Panel]) -> Figure:

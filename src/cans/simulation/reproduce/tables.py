@@ -38,6 +38,7 @@ class Table:
     caption: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
+    heat: Sequence[Sequence[float]] = ()  # of the cells after the first: -1 good to 1 bad
 
 
 def regret_table(results: Results) -> Table:

@@ -1,0 +1,299 @@
+"""What policy `cans` must hold, each bar a list of checks that the numbers alone decide.
+
+Differences are paired by seed: both policies met the same rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cans.learning.policies import ABLATIONS
+from cans.learning.state import Array
+from cans.simulation.reproduce.bar import Bar
+from cans.simulation.reproduce.beyond.studies import Beyond, Trial
+from cans.simulation.reproduce.intervals import Interval, mean_interval, paired
+from cans.simulation.reproduce.verdicts import MODEL_TITLES, Check, holds, title
+
+CANS, DW, LINUCB = "cans", "fedlinucb-dw", "linucb"
+HOME = ("paper", "layered")
+LEAST_SHARE = 1 / 20  # of fedlinucb-dw's regret
+NEAR_ORACLE = 0.01
+SAME_REGRET, SAME_LATENCY = (
+    0.05,
+    0.01,
+)  # "not worse": of the rival's regret, of the oracle's latency
+RECOVERED, LOCKED_IN = 0.05, 0.01
+GROUPING = 1 / 2  # of plain grouping's regret
+LIE = 0.05
+WORTH = 0.0001  # an ingredient must save this share of the oracle's latency somewhere
+
+
+@dataclass(frozen=True)
+class Place:
+    """A world and a model in which everything asked for was run."""
+
+    world: str
+    model: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.world}, {MODEL_TITLES[self.model]}"
+
+    def of(self, beyond: Beyond, policy: str, **values: Any) -> Trial:
+        return beyond.of(world=self.world, model=self.model, policy=policy, **values)
+
+
+def places(beyond: Beyond, worlds: Sequence[str], *policies: str, **values: Any) -> Iterator[Place]:
+    """Where these policies were run."""
+    for world in worlds:
+        for model in MODEL_TITLES:
+            what = {"world": world, "model": model, **values}
+            if all(beyond.has(policy=policy, **what) for policy in policies):
+                yield Place(world, model)
+
+
+def common(first: Array, second: Array) -> tuple[Array, Array]:
+    """Two samples over the seeds that both were run with."""
+    seeds = min(len(first), len(second))
+    return first[:seeds], second[:seeds]
+
+
+def seconds(values: Array) -> Array:
+    return values / 1e3
+
+
+def share(ours: Array, theirs: Array) -> float | str:
+    """Ratio of the means."""
+    if theirs.mean() <= 0:
+        return "∞" if ours.mean() > 0 else 1.0
+    return round(float(ours.mean() / theirs.mean()), 5)
+
+
+def at_most(
+    place: Place, ours: Array, theirs: Array, factor: float, rival: str, *, strictly: bool = True
+) -> Check:
+    """Our regret is at most this share of theirs; not `strictly`: it is not clearly above it."""
+    ours, theirs = common(seconds(ours), seconds(theirs))
+    excess = paired(ours, factor * theirs)
+    fine = excess.high <= 0 if strictly else excess.low <= 0
+    times = "" if factor == 1 else f"{factor:.3g} × "
+    return holds(
+        f"{place.title}: regret {'≤' if strictly else 'not above'} {times}{rival}",
+        fine,
+        cans_s=mean_interval(ours),
+        rival_s=mean_interval(theirs),
+        difference_s=excess,
+        ratio=share(ours, theirs),
+    )
+
+
+# --- worlds `paper` and `layered` ---
+
+
+def far_less_regret(beyond: Beyond) -> list[Check]:
+    return [
+        at_most(
+            at,
+            at.of(beyond, CANS).regret_ms,
+            at.of(beyond, DW).regret_ms,
+            LEAST_SHARE,
+            title(DW),
+        )
+        for at in places(beyond, HOME, CANS, DW)
+    ]
+
+
+def best_in_hindsight(beyond: Beyond) -> list[Check]:
+    checks = []
+    for at in places(beyond, HOME, CANS, DW):
+        beta = beyond.best_beta(at.world, at.model)
+        rival = at.of(beyond, DW, beta_ms=beta).regret_ms
+        ours = at.of(beyond, CANS).regret_ms
+        name = f"{title(DW)} with β = {beta:g} ms"
+        checks.append(at_most(at, ours, rival, 1.0, name, strictly=False))
+    return checks
+
+
+def near_oracle(beyond: Beyond) -> list[Check]:
+    checks = []
+    for at in places(beyond, HOME, CANS):
+        trial = at.of(beyond, CANS)
+        above = mean_interval(trial.settled_ms / trial.settled_optimum_ms - 1)
+        text = f"{at.title}: latency after 100 rounds within {NEAR_ORACLE:.0%} of the oracle"
+        checks.append(holds(text, above.high <= NEAR_ORACLE, above_oracle=above))
+    return checks
+
+
+def stale_pools(beyond: Beyond) -> list[Check]:
+    stale = "cans-stale-pools"
+    return [
+        at_most(at, at.of(beyond, stale).regret_ms, at.of(beyond, DW).regret_ms, 1.0, title(DW))
+        for at in places(beyond, HOME, stale, DW)
+    ]
+
+
+# --- every world ---
+
+
+def not_worse(beyond: Beyond) -> list[Check]:
+    return [
+        _not_worse(beyond, at, rival, devices)
+        for devices in sorted(beyond.values("devices"))
+        for rival in (DW, LINUCB)
+        for at in places(beyond, beyond.values("world"), CANS, rival, devices=devices)
+    ]
+
+
+def _not_worse(beyond: Beyond, at: Place, rival: str, devices: int) -> Check:
+    trial = at.of(beyond, CANS, devices=devices)
+    theirs = at.of(beyond, rival, devices=devices).regret_ms
+    difference = paired(*common(seconds(trial.regret_ms), seconds(theirs)))
+    allowed = 1e-3 * max(SAME_REGRET * theirs.mean(), SAME_LATENCY * trial.optimum_ms.mean())
+    return holds(
+        f"{at.title}, N = {devices}: not worse than {title(rival)}",
+        difference.high < allowed,
+        difference_s=difference,
+        allowed_s=round(float(allowed), 6),
+        seeds=trial.seeds,
+    )
+
+
+def drifting_recovery(beyond: Beyond) -> list[Check]:
+    checks = []
+    for at in places(beyond, ("drifting",), CANS):
+        for step, name in enumerate(("falls", "returns")):
+            above = mean_interval(at.of(beyond, CANS).recovery[:, step])
+            text = f"{at.title}: within {RECOVERED:.0%} of the optimum 50 to 150 rounds after the "
+            checks.append(holds(f"{text}link {name}", above.high <= RECOVERED, above_optimum=above))
+    return checks
+
+
+def no_lock_in(beyond: Beyond) -> list[Check]:
+    checks = []
+    for at in places(beyond, ("drifting",), CANS):
+        wrong = mean_interval(at.of(beyond, CANS).wrongly_local)
+        text = f"{at.title}: wrongly local in under {LOCKED_IN:.0%} of the last 500 rounds"
+        checks.append(holds(text, wrong.high < LOCKED_IN, share=wrong))
+    return checks
+
+
+def plain_grouping(beyond: Beyond) -> list[Check]:
+    plain = "cans-no-offset"
+    return [
+        at_most(
+            at,
+            at.of(beyond, CANS).regret_ms,
+            at.of(beyond, plain).regret_ms,
+            GROUPING,
+            "plain grouping",
+        )
+        for at in places(beyond, ("heterogeneous",), CANS, plain)
+    ]
+
+
+def one_liar(beyond: Beyond) -> list[Check]:
+    checks = []
+    for at in places(beyond, ("adversary",), CANS):
+        if beyond.has(world="layered", model=at.model, policy=CANS):
+            among = at.of(beyond, CANS).honest_ms
+            without = Place("layered", at.model).of(beyond, CANS).honest_ms
+            loss = mean_interval(among / without - 1)
+            text = f"{MODEL_TITLES[at.model]}: honest devices lose under {LIE:.0%} to one liar"
+            checks.append(holds(text, loss.high < LIE, loss=loss))
+    return checks
+
+
+# --- ingredients ---
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What one ingredient saves in one world, all models together."""
+
+    saved: Interval  # share of the oracle's latency
+    ratio: float | str  # regret without it over regret with it
+
+    @property
+    def helps(self) -> bool:
+        return self.saved.above_zero and self.saved.mean >= WORTH
+
+    @property
+    def harms(self) -> bool:
+        return self.saved.below_zero and self.saved.mean <= -WORTH
+
+
+def worth(beyond: Beyond, ablated: str, world: str) -> Worth | None:
+    """None where it was not run."""
+    found = list(places(beyond, (world,), CANS, ablated))
+    if not found:
+        return None
+    pairs = [
+        common(at.of(beyond, ablated).regret_ms, at.of(beyond, CANS).regret_ms) for at in found
+    ]
+    without, with_it = (np.sum(each, axis=0) for each in zip(*pairs, strict=True))
+    optimum = sum(at.of(beyond, CANS).optimum_ms.mean() for at in found)
+    return Worth(paired(without / optimum, with_it / optimum), share(without, with_it))
+
+
+def every_ingredient_helps(beyond: Beyond) -> list[Check]:
+    checks = []
+    for ablated in ABLATIONS:
+        found = {world: worth(beyond, ablated, world) for world in beyond.values("world")}
+        known = {world: each for world, each in found.items() if each is not None}
+        if known:
+            best = max(known, key=lambda world: known[world].saved.mean)
+            checks.append(
+                holds(
+                    f"{ablated}: what it lacks helps in some world",
+                    any(each.helps for each in known.values()),
+                    helps_in=[world for world, each in known.items() if each.helps],
+                    harms_in=[world for world, each in known.items() if each.harms],
+                    most_in=best,
+                    saves_there=known[best].saved,
+                )
+            )
+    return checks
+
+
+BARS: tuple[tuple[str, str, Callable[[Beyond], list[Check]]], ...] = (
+    (
+        "B1",
+        "Worlds “paper” and “layered”: at most 1/20 of FedLinUCB-DW's regret, with fresh pools.",
+        far_less_regret,
+    ),
+    (
+        "B2",
+        "There, not above FedLinUCB-DW at its own best radius in hindsight.",
+        best_in_hindsight,
+    ),
+    ("B3", "There, within 1 % of the oracle's latency after the first 100 rounds.", near_oracle),
+    ("B4", "There, with pools one own round old: never above FedLinUCB-DW.", stale_pools),
+    (
+        "B5",
+        "Not worse than FedLinUCB-DW or LinUCB in any world, model and fleet size: the upper bound "
+        "of the difference stays under 5 % of the rival's regret or 1 % of the oracle's latency.",
+        not_worse,
+    ),
+    (
+        "B6",
+        "World “drifting”: within 5 % of the new optimum 50 to 150 rounds after the link changes.",
+        drifting_recovery,
+    ),
+    ("B7", "World “drifting”: no lock-in at the end.", no_lock_in),
+    ("B8", "World “heterogeneous”: at most half of plain grouping's regret.", plain_grouping),
+    ("B9", "World “adversary”: honest devices lose less than 5 %.", one_liar),
+    (
+        "B10",
+        "Every ingredient helps in some world: by at least 0.01 % of the oracle's latency, with an "
+        "interval above zero.",
+        every_ingredient_helps,
+    ),
+)
+
+
+def judge_bars(beyond: Beyond) -> list[Bar]:
+    return [Bar(name, text, check(beyond)) for name, text, check in BARS]
