@@ -125,11 +125,12 @@ def deliver(
     part: int,
     time: float,
     made: float,
+    epoch: int,
     watched: bool,
 ) -> None:
-    """An upload, made at time `made`, reaches the server, which merges it or, if its epoch has
-    ended, retires it."""
-    if state.epoch[device, part] == pools.epoch[pool, part]:
+    """An upload, made at time `made` for an `epoch`, reaches the server, which merges it or, if
+    that epoch has ended, retires it."""
+    if epoch == pools.epoch[pool, part]:
         sent = aged(state.sent[device, part], remaining(time - made, state.half_life[part]))
         size = state.physics.dimension[part] if watched else 0
         merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched, size)
@@ -191,7 +192,8 @@ def play(
     waiting = np.zeros((devices, parts), dtype=np.bool_)
     refreshed = np.full(devices, -np.inf)
     seen = np.zeros((devices, parts), dtype=np.int64)
-    made = np.zeros((devices, parts))  # when the upload that is waiting was made
+    made = np.zeros((devices, parts))  # when the upload that is waiting was made ...
+    made_for = np.zeros((devices, parts), dtype=np.int64)  # ... and for which epoch
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
         device = episode.active[t]
@@ -265,6 +267,7 @@ def play(
                         part,
                         time,
                         made[device, part],
+                        made_for[device, part],
                         rules.watched[part],
                     )
                     take_in(state, pools, pool, device, part, False)
@@ -296,7 +299,9 @@ def play(
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
                         snapshot(state, other, part)
-                        deliver(state, pools, pool_of[other, part], other, part, time, time, False)
+                        deliver(
+                            state, pools, pool_of[other, part], other, part, time, time, 0, False
+                        )
                     for other in range(devices):
                         take_in(state, pools, pool_of[other, part], other, part, False)
                     record.uploads[t] += devices
@@ -320,9 +325,11 @@ def play(
                 if not rules.immediate:
                     waiting[device, part] = True
                     made[device, part] = time
+                    made_for[device, part] = state.epoch[device, part]
                     continue
                 pool = pool_of[device, part]
-                deliver(state, pools, pool, device, part, time, time, rules.watched[part])
+                epoch = state.epoch[device, part]
+                deliver(state, pools, pool, device, part, time, time, epoch, rules.watched[part])
                 record.uploads[t] += 1
                 record.part_uploads[part] += 1
                 if not rules.fresh:
