@@ -86,37 +86,6 @@ class Record(NamedTuple):
     ties: IntArray  # (1,)
 
 
-def enrol(
-    state: LearnerState,
-    pools: PoolState,
-    pool_of: IntArray,
-    part: int,
-    offline_plain: Array,
-    offline_slope: Array,
-    offline_choice: IntArray,
-    offline_ms: Array,
-) -> None:
-    """Alg. 1 line 2: every device joins a part with its offline runs; then all adopt their pool."""
-    devices, runs = offline_choice.shape
-    for device in range(devices):
-        for run in range(runs):
-            choice = offline_choice[device, run]
-            plain, slope = offline_plain[choice], offline_slope[choice]
-            if state.physics.used:
-                learn(state, device, part, plain, slope, offline_ms[device, run], 0.0)
-            else:
-                accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
-        if pool_of[device, part] >= 0:
-            pools.statistics[pool_of[device, part], part] += state.local[device, part]
-            pools.round[pool_of[device, part], part] += 1
-            state.local[device, part] = 0.0
-    for device in range(devices):
-        if pool_of[device, part] >= 0:
-            adopt(state, device, part, pools.statistics[pool_of[device, part], part], 0.0)
-        else:
-            estimate(state, device, part)
-
-
 def deliver(
     state: LearnerState,
     pools: PoolState,
@@ -150,6 +119,37 @@ def take_in(
             state.physics.own[device, part] = 0.0
             state.physics.pace[device, part] = 1.0
     adopt(state, device, part, pools.statistics[pool, part], pools.time[pool, part])
+
+
+def enrol(
+    state: LearnerState,
+    pools: PoolState,
+    pool_of: IntArray,
+    part: int,
+    offline_plain: Array,
+    offline_slope: Array,
+    offline_choice: IntArray,
+    offline_ms: Array,
+    watched: bool,
+) -> None:
+    """Alg. 1 line 2: every device joins a part with its offline runs; then all adopt their pool."""
+    devices, runs = offline_choice.shape
+    for device in range(devices):
+        for run in range(runs):
+            choice = offline_choice[device, run]
+            plain, slope = offline_plain[choice], offline_slope[choice]
+            if state.physics.used:
+                learn(state, device, part, plain, slope, offline_ms[device, run], 0.0)
+            else:
+                accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
+        if pool_of[device, part] >= 0:
+            snapshot(state, device, part)
+            deliver(state, pools, pool_of[device, part], device, part, 0.0, 0.0, 0, watched)
+    for device in range(devices):
+        if pool_of[device, part] >= 0:
+            take_in(state, pools, pool_of[device, part], device, part, False)
+        else:
+            estimate(state, device, part)
 
 
 def nth_allowed(allowed: BoolArray, n: int) -> int:
