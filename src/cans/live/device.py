@@ -39,6 +39,7 @@ from cans.live.link import parse_servers
 from cans.live.loading import load_model, split
 from cans.live.memory import keep_memory
 from cans.live.options import DeviceOptions
+from cans.live.preparing import prepare_fronts
 from cans.live.proto import edge
 from cans.live.report import Report
 from cans.live.rounds import Job, Rounds
@@ -110,6 +111,8 @@ class Device:
             if isinstance(source, SplitModel)
             else self._cut(source, loaded, welcome, state, progress)
         )
+        if options.prepare:
+            prepare_fronts(self.model)
         self.model.executor.on_block = self._on_block
         self._experience = Experience(state, self._file, self.model)
         self._rounds = Rounds(options, self.model, self._experience, self._contact, self._random)
@@ -267,6 +270,11 @@ class Device:
     def refresh(self) -> None:
         """Join again: deliver what is pending, and hear the pools as they are now."""
         self._do(lambda agent: agent.refresh())
+
+    def testbed(self, force: int | None = None, pace_mbps: float | None = None) -> None:
+        """Testbeds: take this choice from now on (None: the policy's), and upload no faster."""
+        self._rounds.forced = force
+        self._contact.pace.mbps = pace_mbps
 
     def _do(self, work: Callable[[Agent], None]) -> None:
         agent = self._agent
