@@ -214,10 +214,11 @@ class Device:
         )
         return self._experience.start(self._stopwatch.offline(runs))
 
-    def _on_block(self, name: str, thread_seconds: float) -> None:
+    def _on_block(self, name: str, thread_seconds: float, wall_seconds: float) -> None:
         self._rounds.abandonment.check()
         if self.options.slowdown > 1:
-            time.sleep(thread_seconds * (self.options.slowdown - 1))
+            # Until K times its own time have passed: waiting for a busy processor counts.
+            time.sleep(max(thread_seconds * self.options.slowdown - wall_seconds, 0.0))
 
     # --- using ---
 

@@ -16,7 +16,7 @@ from cans.learning import PartitionTable
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
-BlockHook = Callable[[str, float], None]
+BlockHook = Callable[[str, float, float], None]
 
 
 class Tensor(Protocol):
