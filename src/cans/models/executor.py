@@ -67,8 +67,8 @@ class Executor:
     """Runs the halves of a model. Every method may be called from several threads.
 
     `memory_budget` bounds the bytes that fused halves keep for themselves (default: as much as
-    the weights, at least 256 MB). `on_block` is called after each block with its thread and wall time;
-    what it does counts as the device's time, so that a testbed can make a device slower.
+    the weights, at least 256 MB). `on_block` is called after each block with its thread and wall
+    time; what it does counts as the device's time, so that a testbed can make a device slower.
     `local=False` is a device that holds no back-end.
     """
 

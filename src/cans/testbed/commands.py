@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     testbed.command("run")(run)
     testbed.command("list")(list_experiments)
     app.add_typer(testbed, name="testbed")
+    app.command()(demo)
 
 
 def run(
@@ -55,6 +56,20 @@ def run(
     else:
         print_report(document)
         typer.echo(f"results: {folder}", err=True)
+
+
+def demo(
+    devices: Annotated[int, typer.Option(help="Unequal devices.", min=1, max=16)] = 4,
+    seconds: Annotated[float, typer.Option(help="How long, after the start.", min=5)] = 60.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For the picture.")] = Path("out/demo"),
+) -> None:
+    """Watch a fleet learn where to cut, adapt to a new link, and do without its server."""
+    from cans.testbed.demo import run_demo
+    from cans.testbed.report import open_folder
+
+    open_folder(out)
+    with stopped_by_signals():
+        run_demo(devices, seconds, out)
 
 
 def list_experiments() -> None:

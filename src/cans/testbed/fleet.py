@@ -81,15 +81,15 @@ class Fleet:
     def follow_rates(self) -> None:
         """Tell devices that pace themselves how fast their links are now."""
         for seat in self.seats:
-            self._set(seat.index)
+            self.follow_rate(seat.index)
 
     def force(self, device: int, row: int | None) -> None:
         """Have a device take one choice from now on; None: the policy's."""
         if self.forced.get(device) != row:
             self.forced[device] = row
-            self._set(device)
+            self.follow_rate(device)
 
-    def _set(self, device: int) -> None:
+    def follow_rate(self, device: int) -> None:
         pace = self._network.pace_of(device)
         self.devices[device].ask("set", force=self.forced.get(device), mbps=pace)
 

@@ -75,7 +75,7 @@ class Testbed:
         )
         self._stack.callback(self.network.close)
         self.outcome.network = self.network.name
-        self._set_rates(0)
+        self.set_rates(0)
         self._stack.callback(
             lambda: stop_all([child for each in self.fleets for child in each.children()])
         )
@@ -93,13 +93,13 @@ class Testbed:
 
     # --- links and servers ---
 
-    def _set_rates(self, round_: int) -> None:
+    def set_rates(self, round_: int) -> None:
         rates = self.experiment.rates(round_)
         for seat in self.seats:
             self.network.set_rate(seat.index, rates[seat.group.network])
 
     def _change_links(self, round_: int) -> None:
-        self._set_rates(round_)
+        self.set_rates(round_)
         for fleet in self.fleets:
             fleet.follow_rates()
 
