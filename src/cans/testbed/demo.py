@@ -37,6 +37,7 @@ def demo_experiment(devices: int) -> Experiment:
         codecs=("uint8",),
         max_points=10,
         network="loopback",
+        sync_wait_ms=5.0,
     )
 
 

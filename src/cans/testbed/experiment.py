@@ -112,6 +112,7 @@ class Experiment:
     sweep_runs: int = 4  # runs of each choice in the exhaustive sweep; 0: no sweep
     network: str = "auto"  # namespaces where privileges allow, else loopback
     workers: int = 1  # of each server
+    sync_wait_ms: float = 100.0  # a device waits so long for the answer to its last upload
     changes: tuple[Change, ...] = field(default=())
     outages: tuple[Outage, ...] = field(default=())
 
@@ -125,6 +126,7 @@ class Experiment:
         _require(self.mode in MODES, f"mode must be one of: {', '.join(MODES)}")
         _require(self.network in NETWORKS, f"network must be one of: {', '.join(NETWORKS)}")
         _require(self.sweep_runs >= 0, "sweep_runs must not be negative")
+        _require(self.sync_wait_ms >= 0, "sync_wait_ms must not be negative")
         _require(self.workers >= 1, "workers must be at least 1")
         labels = [each.label for each in self.policies]
         _require(len(set(labels)) == len(labels), "two policies have the same label")

@@ -71,6 +71,7 @@ class Fleet:
         words += ["--type", group.type, "--network", group.network, "--name", seat.name]
         words += ["--state", str(self._folder / seat.name), "--seed", str(seed)]
         words += ["--slowdown", repr(group.slowdown)]
+        words += ["--sync-wait-ms", repr(self._experiment.sync_wait_ms)]
         return [*words, *(["--prepare"] if self._experiment.prepare else [])]
 
     def wait_until_ready(self) -> None:
