@@ -21,7 +21,7 @@ from cans.testbed.story import Sample, Story
 
 _KINDS = (("orin-nano", 2.0), ("xavier-nx", 4.0), ("rpi5", 7.0), ("rpi5", 7.0))
 _FAST, _SLOW = 60.0, 6.0  # Mbps before and after the change
-_PAUSE = 0.03  # seconds between two inferences of a device
+_PAUSE = 0.12  # seconds between two inferences of a device
 _COMPARE_EVERY = 6  # inferences
 
 

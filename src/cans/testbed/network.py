@@ -86,6 +86,7 @@ class Namespaces:
         self._shaped: set[int] = set()
         if devices > 250:
             raise InputError("namespaces hold at most 250 devices")
+        remove_stale_namespaces()
         try:
             self._add(self._server)
             self._ip(self._server, "link add br0 type bridge")
@@ -145,6 +146,22 @@ class Namespaces:
             with suppress(RunError):
                 _run("ip", "netns", "del", name)
         self._made.clear()
+
+
+def remove_stale_namespaces() -> None:
+    """Those of a testbed that was killed so hard that it could not clean up."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for line in listed.stdout.splitlines():
+        name = line.split()[0] if line.strip() else ""
+        if name.startswith(PREFIX) and made_by_the_dead(name.removeprefix(PREFIX)):
+            with suppress(RunError):
+                _run("ip", "netns", "del", name)
+
+
+def made_by_the_dead(name: str) -> bool:
+    """Is `PID-...` the name of something whose maker is gone?"""
+    number = name.partition("-")[0]
+    return number.isdigit() and not os.path.exists(f"/proc/{number}")
 
 
 def open_network(kind: str, devices: int, loss: dict[int, float]) -> Network:

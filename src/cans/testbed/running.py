@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from cans.testbed.calibration import Calibration, calibrate
 from cans.testbed.experiment import Experiment, PolicyChoice
 from cans.testbed.fleet import Fleet
 from cans.testbed.layout import ChoiceInfo, DeviceSeat, choices, seats
-from cans.testbed.network import Network, open_network
+from cans.testbed.network import Network, made_by_the_dead, open_network
 from cans.testbed.processes import stop_all
 from cans.testbed.records import FIXED, SWEEP, Row, row_of
 from cans.testbed.sweep import Swept, sweep
@@ -62,11 +64,11 @@ class Testbed:
 
     def _start(self) -> None:
         experiment = self.experiment
-        folder = Path(
-            self._stack.enter_context(
-                tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True)
-            )
+        remove_stale_folders()
+        kept = tempfile.TemporaryDirectory(
+            prefix=f"{TEMPORARY}{os.getpid()}-", ignore_cleanup_errors=True
         )
+        folder = Path(self._stack.enter_context(kept))
         loss = {each.network: each.loss for each in experiment.links}
         self.network = open_network(
             experiment.network,
@@ -187,6 +189,13 @@ class Testbed:
         mbps = self._mbps(seat, round_)
         row = row_of(answer, seat, model=self._model, policy=policy, round_=round_, mbps=mbps)
         self.outcome.rows.append(row)
+
+
+def remove_stale_folders() -> None:
+    """Those of a testbed that was killed so hard that it could not clean up."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        if made_by_the_dead(folder.name.removeprefix(TEMPORARY)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def rotated(fleets: Sequence[Fleet], by: int) -> list[Fleet]:
