@@ -110,6 +110,7 @@ class Experiment:
     max_points: int | None = None  # keep only so many partition points; None: all
     prepare: bool = True  # build and warm all halves first; needs memory, for small models
     sweep_runs: int = 4  # runs of each choice in the exhaustive sweep; 0: no sweep
+    policies_at_once: int = 100  # whose processes run beside each other; fewer for large models
     network: str = "auto"  # namespaces where privileges allow, else loopback
     workers: int = 1  # of each server
     sync_wait_ms: float = 100.0  # a device waits so long for the answer to its last upload
@@ -127,6 +128,7 @@ class Experiment:
         _require(self.network in NETWORKS, f"network must be one of: {', '.join(NETWORKS)}")
         _require(self.sweep_runs >= 0, "sweep_runs must not be negative")
         _require(self.sync_wait_ms >= 0, "sync_wait_ms must not be negative")
+        _require(self.policies_at_once >= 1, "policies_at_once must be at least 1")
         _require(self.workers >= 1, "workers must be at least 1")
         labels = [each.label for each in self.policies]
         _require(len(set(labels)) == len(labels), "two policies have the same label")

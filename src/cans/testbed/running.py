@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,12 @@ class Outcome:
 class Testbed:
     """The processes of one model under all policies; leaves nothing behind."""
 
-    def __init__(self, experiment: Experiment, model: str, say: Say) -> None:
+    def __init__(
+        self, experiment: Experiment, model: str, say: Say, before: Outcome | None = None
+    ) -> None:
         self.experiment = experiment
         self.seats = seats(experiment)
-        self.outcome = Outcome(model, choices(experiment, model))
+        self.outcome = before or Outcome(model, choices(experiment, model))
         self._model = model
         self._say = say
         self._stack = ExitStack()
@@ -125,7 +128,9 @@ class Testbed:
     # --- before the rounds ---
 
     def prepare(self) -> None:
-        """Measure what the testbed is, and what is best on it."""
+        """Measure what the testbed is, and what is best on it, unless that is known."""
+        if self.outcome.calibration:
+            return
         rates = self.experiment.rates(0)
         self.outcome.calibration = calibrate(
             self.reference,
@@ -206,9 +211,13 @@ def rotated(fleets: Sequence[Fleet], by: int) -> list[Fleet]:
 
 def run_model(experiment: Experiment, model: str, say: Say) -> Outcome:
     """All rounds of one model under all policies."""
-    with Testbed(experiment, model, say) as testbed:
-        testbed.prepare()
-        testbed.run_rounds()
-    if not testbed.outcome.rows:
+    outcome: Outcome | None = None
+    for start in range(0, len(experiment.policies), experiment.policies_at_once):
+        some = experiment.policies[start : start + experiment.policies_at_once]
+        with Testbed(replace(experiment, policies=some), model, say, outcome) as testbed:
+            testbed.prepare()
+            testbed.run_rounds()
+        outcome = testbed.outcome
+    if outcome is None or not outcome.rows:
         raise RunError("the experiment measured nothing")
-    return testbed.outcome
+    return outcome
