@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow bench check clean
+.PHONY: help demo report test test-slow bench check clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,8 +15,11 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)   ## simulate the paper's fleet; prints the table and where the picture is
-	$(BIN)/cans reproduce --quick --out out/demo
+demo: $(READY)   ## a server and four unequal devices for a minute: learn, adapt, do without the server
+	$(BIN)/cans demo
+
+report: $(READY)  ## the paper's simulated figures and claims, quickly (all of them: cans reproduce)
+	$(BIN)/cans reproduce --quick --out out/report
 
 check: $(READY)  ## ruff, mypy and the layer check
 	$(BIN)/ruff check .

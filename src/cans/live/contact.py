@@ -24,9 +24,10 @@ from cans.live.inbox import (
     WatchEnded,
     Welcomed,
 )
-from cans.live.link import Link, Stream
+from cans.live.link import PROBE_BYTES, Link, Stream
 from cans.live.options import DeviceOptions
 from cans.live.proto import edge
+from cans.live.request import Pace
 
 _log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
@@ -38,6 +39,7 @@ class Contact:
     def __init__(self, options: DeviceOptions, inbox: Inbox) -> None:
         self._options = options
         self._inbox = inbox
+        self.pace = Pace(options.pace_mbps)
         self.links = [
             Link(server, tls=options.tls, token=options.token) for server in options.servers
         ]
@@ -96,7 +98,8 @@ class Contact:
 
         def work() -> None:
             try:
-                self._inbox.put(Probed(self.links[server].probe(SYNC_SECONDS)))
+                paced_ms = self.pace.wait(PROBE_BYTES)
+                self._inbox.put(Probed(paced_ms + self.links[server].probe(SYNC_SECONDS)))
             except Exception as error:  # no answer is no experience; requests judge the server
                 _log.debug("no probe", extra={"reason": str(error)})
                 self._inbox.put(Probed(None))

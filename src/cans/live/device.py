@@ -39,6 +39,7 @@ from cans.live.link import parse_servers
 from cans.live.loading import load_model, split
 from cans.live.memory import keep_memory
 from cans.live.options import DeviceOptions
+from cans.live.preparing import prepare_fronts
 from cans.live.proto import edge
 from cans.live.report import Report
 from cans.live.rounds import Job, Rounds
@@ -110,6 +111,8 @@ class Device:
             if isinstance(source, SplitModel)
             else self._cut(source, loaded, welcome, state, progress)
         )
+        if options.prepare:
+            prepare_fronts(self.model)
         self.model.executor.on_block = self._on_block
         self._experience = Experience(state, self._file, self.model)
         self._rounds = Rounds(options, self.model, self._experience, self._contact, self._random)
@@ -211,10 +214,11 @@ class Device:
         )
         return self._experience.start(self._stopwatch.offline(runs))
 
-    def _on_block(self, name: str, thread_seconds: float) -> None:
+    def _on_block(self, name: str, thread_seconds: float, wall_seconds: float) -> None:
         self._rounds.abandonment.check()
         if self.options.slowdown > 1:
-            time.sleep(thread_seconds * (self.options.slowdown - 1))
+            # Until K times its own time have passed: waiting for a busy processor counts.
+            time.sleep(max(thread_seconds * self.options.slowdown - wall_seconds, 0.0))
 
     # --- using ---
 
@@ -267,6 +271,11 @@ class Device:
     def refresh(self) -> None:
         """Join again: deliver what is pending, and hear the pools as they are now."""
         self._do(lambda agent: agent.refresh())
+
+    def testbed(self, force: int | None = None, pace_mbps: float | None = None) -> None:
+        """Testbeds: take this choice from now on (None: the policy's), and upload no faster."""
+        self._rounds.forced = force
+        self._contact.pace.mbps = pace_mbps
 
     def _do(self, work: Callable[[Agent], None]) -> None:
         agent = self._agent

@@ -30,6 +30,7 @@ class DeviceOptions:
     seed: int | None = None  # of warm-start points and random choices; None: by chance
     slowdown: float = 1.0  # testbeds: every block takes so many times its own time
     pace_mbps: float | None = None  # testbeds: uploads take at least as long as on such a link
+    prepare: bool = False  # build and warm every front-end before the first inference
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
 
     def __post_init__(self) -> None:

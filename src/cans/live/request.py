@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from math import inf
 from time import monotonic, sleep
 
 from cans.errors import DeadlineExceeded
@@ -62,8 +62,17 @@ class Fallback:
         return run.outputs
 
 
-def pace(tensors: Sequence[memoryview], mbps: float | None, until: float) -> None:
-    """Testbeds: take as long as these bytes would on a link of so many megabits per second."""
-    if mbps is not None:
-        seconds = sum(each.nbytes for each in tensors) * 8 / (mbps * 1e6)
-        sleep(max(min(seconds, until - monotonic()), 0.0))
+class Pace:
+    """Testbeds: sending takes as long as on a link of so many megabits per second, at any time."""
+
+    def __init__(self, mbps: float | None = None) -> None:
+        self.mbps = mbps
+
+    def wait(self, size: int, until: float = inf) -> float:
+        """Take as long as these bytes would; returns the milliseconds that took."""
+        if self.mbps is None:
+            return 0.0
+        start = monotonic()
+        seconds = size * 8 / (self.mbps * 1e6)
+        sleep(max(min(seconds, until - start), 0.0))
+        return (monotonic() - start) * 1e3

@@ -23,7 +23,7 @@ from cans.live.link import Reply
 from cans.live.options import DeviceOptions
 from cans.live.proto import edge
 from cans.live.report import Report, reason
-from cans.live.request import Abandonment, Fallback, pace
+from cans.live.request import Abandonment, Fallback
 from cans.live.timing import LocalTimes, Measured
 
 
@@ -71,6 +71,7 @@ class Rounds:
         self.fallback = Fallback(model.executor, self.times, options.local)
         self._exits = Exits(model, options.exits)
         self._measured_ms: Array = np.zeros(0)
+        self.forced: int | None = None  # testbeds: take this choice, whatever the policy says
 
     def play(self, job: Job, server: int | None, time: float, why_not: str) -> Round:
         """Answer a request; `server` None: without one, and `why_not` says why."""
@@ -97,6 +98,10 @@ class Rounds:
         if learner is None:
             return None, why_not or "no server has set the terms yet"
         table = learner.table
+        if self.forced is not None and (server is not None or self.forced == table.local):
+            row = self.forced
+            forced = Choice(row, table.point_of[row], table.codec_of[row], nan, 0.0)
+            return forced, "the testbed asked for it"
         allowed = np.ones(table.choices, dtype=bool)
         if server is None:
             allowed[:-1] = False
@@ -124,7 +129,7 @@ class Rounds:
         point = self._model.points[choice.point]
         codec = self._model.codecs[choice.point, choice.codec]
         tensors = [_view(codec.encode(front.crossing[each.name])) for each in point.tensors]
-        pace(tensors, self._options.pace_mbps, job.deadline)
+        self._contact.pace.wait(sum(each.nbytes for each in tensors), job.deadline)
         header = self._header(choice)
         seconds = self.fallback.patience(choice.point, job.deadline)
         header.patience_ms = seconds * 1e3

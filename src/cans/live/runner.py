@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from cans.errors import CansError, InputError, RunError
 from cans.live.device import Device
 from cans.live.execution import Arrays
+from cans.live.obeying import Obedience
 from cans.live.report import Report
 from cans.live.warmstart import random_inputs
 
@@ -27,6 +29,7 @@ def run_device(
     interval_ms: float,
     log_jsonl: Path | None,
     as_json: bool,
+    obey: bool = False,
     **options: Any,
 ) -> None:
     """Run so many inferences; one document, or one line each."""
@@ -37,6 +40,9 @@ def run_device(
         bar = stack.enter_context(_FetchBar())
         device = stack.enter_context(Device(server, model, kind, progress=bar.show, **options))
         inputs = _Inputs(source, device, options.get("seed"))
+        if obey:
+            Obedience(device, inputs.next).run(sys.stdin, sys.stdout)
+            return
         for number in range(count):
             if number and interval_ms > 0:
                 time.sleep(interval_ms / 1e3)

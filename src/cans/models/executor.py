@@ -22,7 +22,7 @@ from cans.models.slicing import assemble, constant_outputs, cut_out
 from cans.models.tensors import Tensor
 
 Arrays = Mapping[str, NDArray[Any]]
-BlockHook = Callable[[str, float], None]  # name of the block, its thread time in seconds
+BlockHook = Callable[[str, float, float], None]  # name of the block, its thread and wall seconds
 _SETTLING = 2  # runs after a switch that are not typical: cold caches, memory being reserved
 _CALIBRATION = 3
 
@@ -67,8 +67,8 @@ class Executor:
     """Runs the halves of a model. Every method may be called from several threads.
 
     `memory_budget` bounds the bytes that fused halves keep for themselves (default: as much as
-    the weights, at least 256 MB). `on_block` is called after each block with its thread time;
-    what it does counts as the device's time, so that a testbed can make a device slower.
+    the weights, at least 256 MB). `on_block` is called after each block with its thread and wall
+    time; what it does counts as the device's time, so that a testbed can make a device slower.
     `local=False` is a device that holds no back-end.
     """
 
@@ -170,7 +170,7 @@ class Executor:
             made.update(session.run(made))
             own = time.thread_time() - own
             if self.on_block is not None:
-                self.on_block(name, own)
+                self.on_block(name, own, time.perf_counter() - wall)
             blocks.append(BlockTime(name, time.perf_counter() - wall, own))
         seconds = time.perf_counter() - start
         kind = "fused" if ratio is None else "chain"

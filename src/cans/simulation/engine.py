@@ -86,37 +86,6 @@ class Record(NamedTuple):
     ties: IntArray  # (1,)
 
 
-def enrol(
-    state: LearnerState,
-    pools: PoolState,
-    pool_of: IntArray,
-    part: int,
-    offline_plain: Array,
-    offline_slope: Array,
-    offline_choice: IntArray,
-    offline_ms: Array,
-) -> None:
-    """Alg. 1 line 2: every device joins a part with its offline runs; then all adopt their pool."""
-    devices, runs = offline_choice.shape
-    for device in range(devices):
-        for run in range(runs):
-            choice = offline_choice[device, run]
-            plain, slope = offline_plain[choice], offline_slope[choice]
-            if state.physics.used:
-                learn(state, device, part, plain, slope, offline_ms[device, run], 0.0)
-            else:
-                accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
-        if pool_of[device, part] >= 0:
-            pools.statistics[pool_of[device, part], part] += state.local[device, part]
-            pools.round[pool_of[device, part], part] += 1
-            state.local[device, part] = 0.0
-    for device in range(devices):
-        if pool_of[device, part] >= 0:
-            adopt(state, device, part, pools.statistics[pool_of[device, part], part], 0.0)
-        else:
-            estimate(state, device, part)
-
-
 def deliver(
     state: LearnerState,
     pools: PoolState,
@@ -125,11 +94,12 @@ def deliver(
     part: int,
     time: float,
     made: float,
+    epoch: int,
     watched: bool,
 ) -> None:
-    """An upload, made at time `made`, reaches the server, which merges it or, if its epoch has
-    ended, retires it."""
-    if state.epoch[device, part] == pools.epoch[pool, part]:
+    """An upload, made at time `made` for an `epoch`, reaches the server, which merges it or, if
+    that epoch has ended, retires it."""
+    if epoch == pools.epoch[pool, part]:
         sent = aged(state.sent[device, part], remaining(time - made, state.half_life[part]))
         size = state.physics.dimension[part] if watched else 0
         merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched, size)
@@ -149,6 +119,37 @@ def take_in(
             state.physics.own[device, part] = 0.0
             state.physics.pace[device, part] = 1.0
     adopt(state, device, part, pools.statistics[pool, part], pools.time[pool, part])
+
+
+def enrol(
+    state: LearnerState,
+    pools: PoolState,
+    pool_of: IntArray,
+    part: int,
+    offline_plain: Array,
+    offline_slope: Array,
+    offline_choice: IntArray,
+    offline_ms: Array,
+    watched: bool,
+) -> None:
+    """Alg. 1 line 2: every device joins a part with its offline runs; then all adopt their pool."""
+    devices, runs = offline_choice.shape
+    for device in range(devices):
+        for run in range(runs):
+            choice = offline_choice[device, run]
+            plain, slope = offline_plain[choice], offline_slope[choice]
+            if state.physics.used:
+                learn(state, device, part, plain, slope, offline_ms[device, run], 0.0)
+            else:
+                accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
+        if pool_of[device, part] >= 0:
+            snapshot(state, device, part)
+            deliver(state, pools, pool_of[device, part], device, part, 0.0, 0.0, 0, watched)
+    for device in range(devices):
+        if pool_of[device, part] >= 0:
+            take_in(state, pools, pool_of[device, part], device, part, False)
+        else:
+            estimate(state, device, part)
 
 
 def nth_allowed(allowed: BoolArray, n: int) -> int:
@@ -191,7 +192,8 @@ def play(
     waiting = np.zeros((devices, parts), dtype=np.bool_)
     refreshed = np.full(devices, -np.inf)
     seen = np.zeros((devices, parts), dtype=np.int64)
-    made = np.zeros((devices, parts))  # when the upload that is waiting was made
+    made = np.zeros((devices, parts))  # when the upload that is waiting was made ...
+    made_for = np.zeros((devices, parts), dtype=np.int64)  # ... and for which epoch
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
         device = episode.active[t]
@@ -265,6 +267,7 @@ def play(
                         part,
                         time,
                         made[device, part],
+                        made_for[device, part],
                         rules.watched[part],
                     )
                     take_in(state, pools, pool, device, part, False)
@@ -296,7 +299,9 @@ def play(
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
                         snapshot(state, other, part)
-                        deliver(state, pools, pool_of[other, part], other, part, time, time, False)
+                        deliver(
+                            state, pools, pool_of[other, part], other, part, time, time, 0, False
+                        )
                     for other in range(devices):
                         take_in(state, pools, pool_of[other, part], other, part, False)
                     record.uploads[t] += devices
@@ -320,9 +325,11 @@ def play(
                 if not rules.immediate:
                     waiting[device, part] = True
                     made[device, part] = time
+                    made_for[device, part] = state.epoch[device, part]
                     continue
                 pool = pool_of[device, part]
-                deliver(state, pools, pool, device, part, time, time, rules.watched[part])
+                epoch = state.epoch[device, part]
+                deliver(state, pools, pool, device, part, time, time, epoch, rules.watched[part])
                 record.uploads[t] += 1
                 record.part_uploads[part] += 1
                 if not rules.fresh:

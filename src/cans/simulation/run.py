@@ -199,6 +199,7 @@ def play_fleet(
             *contributions(fleet.offline_rows[part]),
             episode.offline_choice if warm else cold.astype(np.int64),
             episode.offline_ms if warm else cold,
+            bool(fleet.rules.watched[part]),
         )
     functions["play"](
         fleet.state,

@@ -1,0 +1,1 @@
+"""Real processes on shaped links with emulated device speeds: experiments and the demo."""

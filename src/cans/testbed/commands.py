@@ -1,0 +1,103 @@
+"""`cans testbed run` and `cans demo`."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Mount this layer's commands."""
+    testbed = typer.Typer(
+        help="Real processes, real models, shaped links.", no_args_is_help=True,
+        rich_markup_mode=None,
+    )  # fmt: skip
+    testbed.command("run")(run)
+    testbed.command("list")(list_experiments)
+    app.add_typer(testbed, name="testbed")
+    app.command()(demo)
+
+
+def run(
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT.toml|NAME")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Results; out/testbed/NAME if not given.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Instead of the experiment's.")] = None,
+    mode: Annotated[str | None, typer.Option(help="Instead of the experiment's.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="auto, namespaces or loopback; instead of the experiment's.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Run an experiment on real processes; leaves results and figures, and no process."""
+    from dataclasses import replace
+
+    from cans.testbed.reading import read_experiment
+    from cans.testbed.report import open_folder, print_report, write_report
+    from cans.testbed.running import run_model
+
+    wanted = read_experiment(experiment)
+    given: dict[str, Any] = {"rounds": rounds, "mode": mode, "network": network}
+    wanted = replace(wanted, **{key: value for key, value in given.items() if value is not None})
+    folder = out or Path("out") / "testbed" / wanted.name
+    open_folder(folder)
+    with stopped_by_signals():
+        outcomes = [run_model(wanted, model, _say) for model in wanted.models]
+    document = write_report(wanted, outcomes[0].network, outcomes, folder)
+    if as_json:
+        typer.echo(json.dumps(document))
+    else:
+        print_report(document)
+        typer.echo(f"results: {folder}", err=True)
+
+
+def demo(
+    devices: Annotated[int, typer.Option(help="Unequal devices.", min=1, max=16)] = 4,
+    seconds: Annotated[float, typer.Option(help="How long, after the start.", min=5)] = 60.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For the picture.")] = Path("out/demo"),
+) -> None:
+    """Watch a fleet learn where to cut, adapt to a new link, and do without its server."""
+    from cans.testbed.demo import run_demo
+    from cans.testbed.report import open_folder
+
+    open_folder(out)
+    with stopped_by_signals():
+        run_demo(devices, seconds, out)
+
+
+def list_experiments() -> None:
+    """Names of the experiments that come with the package."""
+    from cans.testbed.reading import read_experiment, shipped
+
+    for name in shipped():
+        typer.echo(f"{name:14} {read_experiment(name).title}")
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM unwind everything first, then end with the usual code."""
+
+    def stop(number: int, _: object) -> None:
+        # Once is enough: the clean-up itself must not be interrupted.
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.signal(each, stop) for each in kinds}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,67 @@
+"""600 KB at 10 Mbps take 480 ms: by pacing on loopback, and through a shaped namespace."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cans.live.request import Pace
+from cans.testbed.network import Namespaces, can_shape
+
+SIZE, MBPS = 600_000, 10.0
+IDEAL_MS = SIZE * 8e-3 / MBPS
+
+RECEIVE = """
+import socket, sys
+with socket.create_server((sys.argv[1], 7000)) as server:
+    print("ready", flush=True)
+    other, _ = server.accept()
+    left = int(sys.argv[2])
+    while left:
+        left -= len(other.recv(65536))
+    other.sendall(b"x")
+"""
+SEND = """
+import socket, sys, time
+with socket.create_connection((sys.argv[1], 7000)) as there:
+    start = time.perf_counter()
+    there.sendall(bytes(int(sys.argv[2])))
+    there.recv(1)
+    print((time.perf_counter() - start) * 1e3)
+"""
+
+
+def test_userspace_pacing_is_within_ten_percent() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        start = time.perf_counter()
+        paced_ms = Pace(MBPS).wait(SIZE)
+        total_ms = (time.perf_counter() - start) * 1e3
+    assert paced_ms == pytest.approx(IDEAL_MS, rel=0.1)
+    assert total_ms == pytest.approx(IDEAL_MS, rel=0.1)
+
+
+def test_a_shaped_namespace_is_within_ten_percent() -> None:
+    if not can_shape():
+        pytest.skip("needs root, ip and tc")
+    network = Namespaces(1, {})
+    try:
+        network.set_rate(0, 50.0)
+        network.set_rate(0, MBPS)  # as in an experiment whose link changes
+        words = [sys.executable, "-c", RECEIVE, network.host, str(SIZE)]
+        with subprocess.Popen(
+            [*network.server_prefix(), *words], stdout=subprocess.PIPE, text=True
+        ) as receiver:
+            assert receiver.stdout is not None
+            assert receiver.stdout.readline() == "ready\n"
+            words = [sys.executable, "-c", SEND, network.host, str(SIZE)]
+            sent = subprocess.run(
+                [*network.device_prefix(0), *words], capture_output=True, text=True, check=True
+            )
+    finally:
+        network.close()
+    assert float(sent.stdout) == pytest.approx(IDEAL_MS, rel=0.1)
