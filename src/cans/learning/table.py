@@ -34,6 +34,7 @@ class PartitionTable:
     server: Array
     point_of: Sequence[int] = ()
     codec_of: Sequence[str] = ()
+    bytes_of: Sequence[int] = ()  # what each choice sends; empty: not known
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     probe: Array | None = None  # link features of a small timed exchange
     digest: str = ""
@@ -54,11 +55,14 @@ class PartitionTable:
             "points": tuple(self.points),
             "point_of": tuple(self.point_of) or tuple(range(len(self.points))),
             "codec_of": tuple(self.codec_of) or ("float32",) * choices,
+            "bytes_of": tuple(self.bytes_of),
         }
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
         if not len(self.point_of) == len(self.codec_of) == choices:
             raise ValueError("point_of and codec_of must have one entry per choice")
+        if self.bytes_of and len(self.bytes_of) != choices:
+            raise ValueError("bytes_of must have one entry per choice")
         if not all(0 <= point < len(self.points) for point in self.point_of):
             raise ValueError("point_of names a point that is not in the table")
         if self.link[self.local].any() or self.server[self.local].any():

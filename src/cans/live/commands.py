@@ -142,6 +142,14 @@ def device(
     local: Annotated[
         bool, typer.Option("--local/--no-local", help="Can it run the whole model?")
     ] = True,
+    min_local_depth: Annotated[int, typer.Option(help="Privacy: never cut before this point.")] = 0,
+    max_bytes: Annotated[int | None, typer.Option(help="Never send more than this.")] = None,
+    allow_codec: Annotated[
+        list[str] | None, typer.Option(help="Accuracy: only these codecs; repeat for several.")
+    ] = None,
+    avoid_after_ms: Annotated[
+        float | None, typer.Option(help="Avoid choices expected to take longer.")
+    ] = None,
     exit_: Annotated[
         list[str] | None, typer.Option("--exit", metavar="NAME:THRESHOLD", help="Early exit.")
     ] = None,
@@ -167,6 +175,7 @@ def device(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
 ) -> None:
     """Run inferences on a device, with the server's help."""
+    from cans.learning.constraints import Constraints
     from cans.live.exits import parse_exit
     from cans.live.logs import start_logging
     from cans.live.runner import run_device
@@ -177,10 +186,13 @@ def device(
         raise InputError("--count must be at least 1")
     start_logging("text", "warning")
     exits = tuple(parse_exit(each) for each in exit_ or ())
+    codecs = frozenset(allow_codec) if allow_codec else None
+    constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms)
     run_device(
         server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey,
         network=network, device=name, state=state, deadline_ms=deadline_ms,
-        sync_wait_ms=sync_wait_ms, local=local, exits=exits, token=token, seed=seed,
+        sync_wait_ms=sync_wait_ms, constraints=constraints, local=local, exits=exits, token=token,
+        seed=seed,
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key), slowdown=slowdown, pace_mbps=pace_mbps,
         prepare=prepare,
     )  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cans.errors import InputError
+from cans.learning.constraints import Constraints
 from cans.live.breaker import BreakerSettings
 from cans.live.tls import ClientTls
 
@@ -24,6 +25,7 @@ class DeviceOptions:
     deadline_ms: float = 10_000.0  # an answer, or a clear error, by then
     sync_wait_ms: float = 100.0  # how long a choice waits for an answer to the last upload
     connect_seconds: float = 3.0  # how long start-up waits for a server before going on alone
+    constraints: Constraints = field(default_factory=Constraints)  # which choices may be taken
     local: bool = True  # False: it holds no back-end, and cannot answer without a server
     exits: tuple[tuple[str, float], ...] = ()  # early-exit outputs and how sure they must be
     keep_memory: bool = True  # of large messages (glibc), for the whole process: see memory.py

@@ -10,9 +10,16 @@ from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cans.errors import CansError, DeadlineExceeded, RemoteProtocolError, Unreachable
-from cans.learning import Choice, Context
+from cans.errors import (
+    CansError,
+    DeadlineExceeded,
+    InputError,
+    RemoteProtocolError,
+    Unreachable,
+)
+from cans.learning import Choice, Context, DeviceLearner
 from cans.live import wire
 from cans.live.backend import outputs_in
 from cans.live.contact import Contact, known_out
@@ -102,11 +109,7 @@ class Rounds:
             row = self.forced
             forced = Choice(row, table.point_of[row], table.codec_of[row], nan, 0.0)
             return forced, "the testbed asked for it"
-        allowed = np.ones(table.choices, dtype=bool)
-        if server is None:
-            allowed[:-1] = False
-        elif not self._options.local:
-            allowed[-1] = False
+        allowed = self._allowed(learner, server)
         normals = self._random.standard_normal(sum(len(getattr(table, s)[0]) for s in
                                                    ("front", "link", "server")))  # fmt: skip
         context = Context(
@@ -114,11 +117,25 @@ class Rounds:
         )
         choice = learner.select(context)
         if not allowed[choice.row]:  # policies that do not ask what is allowed
-            row = table.local if server is None else 0
+            row = int(allowed.argmax())
             choice = Choice(row, table.point_of[row], table.codec_of[row], nan, 0.0)
         if server is None:
             return choice, why_not
         return choice, reason(choice, learner.predictions()[0], table)
+
+    def _allowed(self, learner: DeviceLearner, server: int | None) -> NDArray[np.bool_]:
+        """Which choices may be taken now: by the user's constraints, and by who is there."""
+        constraints, table = self._options.constraints, learner.table
+        expected = None if constraints.deadline_ms is None else learner.predictions()[0]
+        allowed = constraints.allowed(table, expected)
+        if server is None:
+            allowed[:] = False
+            allowed[table.local] = True
+        elif not self._options.local:
+            allowed[table.local] = False
+            if not allowed.any():
+                raise InputError("the constraints leave a device without a local model no choice")
+        return allowed
 
     # --- with the server ---
 

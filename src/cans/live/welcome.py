@@ -119,7 +119,7 @@ def table_out(table: PartitionTable) -> Any:
         )
     return edge.Table(
         model=table.model, digest=table.digest, version=table.version, points=table.points,
-        point_of=table.point_of, codec_of=table.codec_of, **segments,
+        point_of=table.point_of, codec_of=table.codec_of, bytes_of=table.bytes_of, **segments,
         probe=() if table.probe is None else table.probe.tolist(),
     )  # fmt: skip
 
@@ -141,6 +141,7 @@ def table_in(message: Any) -> PartitionTable:
         return PartitionTable(
             wire.name(message.model, "model of a table"), tuple(message.points), **matrices,
             point_of=tuple(message.point_of), codec_of=tuple(message.codec_of), names=names,
+            bytes_of=tuple(message.bytes_of),
             digest=message.digest, version=wire.name(message.version, "version of a table"),
             probe=_probe_in(message),
         )  # fmt: skip

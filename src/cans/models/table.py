@@ -63,6 +63,7 @@ class PartitionTable(learning.PartitionTable):
             server=columns["server"][1],
             point_of=[point.index for point in chosen],
             codec_of=[*names, codecs[0]],
+            bytes_of=[*sizes, 0],
             names={segment: columns[segment][0] for segment in columns},
             digest=model.digest,
         )
