@@ -9,7 +9,7 @@ import numpy as np
 import cans
 from cans.learning.policies import POLICIES
 
-SHOWN = ("fedlinucb-dw", "fedlinucb-decouple", "warmstart-linucb", "linucb", "fedlinucb")
+SHOWN = ("cans", "fedlinucb-dw", "fedlinucb-decouple", "warmstart-linucb", "linucb", "fedlinucb")
 TARGET = Path(__file__).parent.parent / "docs" / "images" / "regret.svg"
 
 
@@ -25,8 +25,10 @@ def main() -> None:
         runs = cans.simulate("vgg16", policy, seeds=20).runs
         curve = np.mean([run.regret_curve() for run in runs], axis=0)[::25] / 1e3
         axes.plot(np.arange(len(curve)) * 25, curve, label=POLICIES[policy].title)
-    axes.set(xlabel="inferences by 25 devices", ylabel="cumulative regret (s)", ylim=(0, None))
-    axes.legend(frameon=False)
+    axes.set(xlabel="inferences by 25 devices", ylabel="cumulative regret (s)")
+    axes.set_yscale("symlog", linthresh=0.01)
+    axes.set_ylim(0, 100)
+    axes.legend(frameon=False, ncols=2, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.52))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(TARGET, metadata={"Date": None})
 

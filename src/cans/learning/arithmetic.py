@@ -23,7 +23,7 @@ from cans.learning.algebra import (
     sigma_of,
     times,
 )
-from cans.learning.physical import estimate_physically, learn, physical_scores
+from cans.learning.physical import estimate_physically
 from cans.learning.state import Array, LearnerState
 
 TIE = 1e-9
@@ -38,8 +38,6 @@ LARGE = 1e300
 
 def optimistic(state: LearnerState, device: int, weight: float) -> Array:
     """Σ over the parts of <theta, x> - weight radius |x|_{Sigma^-1}, for every choice (Eq. 3)."""
-    if state.physics.used:
-        return physical_scores(state, device)
     mean, norm, radius = state.mean[device], state.norm[device], state.radius[device]
     scores: Array = mean[0] - (weight * radius[0]) * norm[0]
     for part in range(1, mean.shape[0]):
@@ -74,14 +72,9 @@ def must_not_stay_local(frame: int) -> bool:
 # --- observe -------------------------------------------------------------------------------------
 
 
-def observe(
-    state: LearnerState, device: int, part: int, choice: int, latency: float, time: float
-) -> None:
+def observe(state: LearnerState, device: int, part: int, choice: int, latency: float) -> None:
     """Take in one measured latency (Alg. 1 line 7), of a choice that is `informative`."""
     plain, slope = state.plain[part, choice], state.slope[part, choice]
-    if state.physics.used:
-        learn(state, device, part, plain, slope, latency, time)
-        return
     state.gain[device, part] += state.norm[device, part, choice] ** 2
     accumulate(state.local[device, part], plain, slope, latency)
     if state.uses_local[part]:

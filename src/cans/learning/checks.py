@@ -230,7 +230,7 @@ def does_not_drift(case: Case, updates: int = 100_000) -> None:
         informative = np.flatnonzero(state.informative[part])
         for _ in range(updates):
             choice = int(informative[case.below(len(informative))])
-            arithmetic.observe(state, 0, part, choice, case.milliseconds(), 0.0)
+            arithmetic.observe(state, 0, part, choice, case.milliseconds())
         rows = state.rows[part]
         local = state.local[0, part]
         sigma = algebra.sigma_of(local, case.hyperparameters.ridge)

@@ -162,7 +162,7 @@ class DeviceLearner:
             if latency is None:
                 continue
             if self._state.informative[part.number, index]:
-                arithmetic.observe(self._state, 0, part.number, index, latency, time)
+                part.observe(index, latency, time)
             if part.wants_upload():
                 uploads.append(part.upload(time))
         return tuple(uploads)
@@ -221,7 +221,9 @@ class DeviceLearner:
         width = np.zeros(self.table.choices)
         if self._parts:
             learned = self._state.mean[0].sum(axis=0)
-            mean, width = mean + learned, learned - arithmetic.optimistic(self._state, 0, 1.0)
+            physics = self._state.physics
+            lowest = physics.low[0].sum(axis=0) if physics.used else self._optimistic(1.0)
+            mean, width = mean + learned, learned - lowest
         return mean, width
 
     def records(self) -> tuple[PartRecord, ...]:
@@ -260,8 +262,13 @@ class DeviceLearner:
             scores = arithmetic.sampled(self._state, 0, context.normals)
         else:
             weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
-            scores = arithmetic.optimistic(self._state, 0, weight)
+            scores = self._optimistic(weight)
         return scores if known is None else scores + known
+
+    def _optimistic(self, weight: float) -> Array:
+        if self._state.physics.used:
+            return physical.physical_scores(self._state, 0)
+        return arithmetic.optimistic(self._state, 0, weight)
 
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table
@@ -393,6 +400,14 @@ class _PartLearner:
             arithmetic.estimate(self.state, 0, self.number)
             return None
         return self.upload(0.0)
+
+    def observe(self, choice: int, latency: float, time: float) -> None:
+        state, number = self.state, self.number
+        if state.physics.used:
+            plain, slope = state.plain[number, choice], state.slope[number, choice]
+            physical.learn(state, 0, number, plain, slope, latency, time)
+        else:
+            arithmetic.observe(state, 0, number, choice, latency)
 
     def accumulate(self, x: Array, latency: float, time: float = 0.0) -> None:
         """Take in an observation that is not of a choice: a partial local run, or a probe."""

@@ -27,7 +27,7 @@ from cans.learning.arithmetic import (
     wants_fleet_sync,
     wants_upload,
 )
-from cans.learning.physical import learn, merge
+from cans.learning.physical import learn, merge, physical_scores
 from cans.learning.state import Array, BoolArray, IntArray, LearnerState, PoolState
 from cans.simulation.episode import Episode
 
@@ -45,6 +45,7 @@ class Truth(NamedTuple):
     probe_ms: Array
     has_front: BoolArray  # (choices,) False at the raw input: nothing runs on the device
     allowed: BoolArray
+    restricted: bool  # some choice is not allowed somewhere
     report: Array
     samples: Array
     sample_count: IntArray
@@ -234,14 +235,16 @@ def play(
             scores = known
             if rules.choose == CHOOSE_SAMPLED:
                 scores = known + sampled(state, device, episode.normals[t])
+            elif state.physics.used:
+                refresh(state, device, time)
+                scores = known + physical_scores(state, device)
             elif rules.parts > 0:
-                if state.physics.used:
-                    refresh(state, device, time)
                 weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
                 scores = known + optimistic(state, device, weight)
-            scores = np.where(allowed, np.minimum(scores, LARGE), np.inf)
-            elsewhere = allowed[:local].any()
-            if rules.forced_sampling and elsewhere and must_not_stay_local(frames[device]):
+            if truth.restricted:
+                scores = np.where(allowed, np.minimum(scores, LARGE), np.inf)
+            forced = rules.forced_sampling and must_not_stay_local(frames[device])
+            if forced and allowed[:local].any():
                 scores[local] = np.inf
             pick, tied = lowest(scores)
             record.ties[0] += tied
@@ -251,7 +254,10 @@ def play(
             record.error_ms[t] = abs(predicted - expected[pick])
         record.picks[t] = pick
         record.expected_ms[t] = expected[pick]
-        record.regret_ms[t] = expected[pick] - np.where(allowed, expected, np.inf).min()
+        best = expected.min()
+        if truth.restricted:
+            best = np.where(allowed, expected, np.inf).min()
+        record.regret_ms[t] = expected[pick] - best
 
         # --- a waiting upload travels with this round's request
         if not rules.immediate and pick != local:
@@ -294,7 +300,11 @@ def play(
             for segment in range(3):
                 explained += explains[part, segment] * latency[segment]
             if state.informative[part, pick]:
-                observe(state, device, part, pick, explained, time)
+                if state.physics.used:
+                    plain, slope = state.plain[part, pick], state.slope[part, pick]
+                    learn(state, device, part, plain, slope, explained, time)
+                else:
+                    observe(state, device, part, pick, explained)
             if rules.fleet_threshold > 0.0:
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):

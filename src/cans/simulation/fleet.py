@@ -95,6 +95,7 @@ def lay_out(
             probe_ms=world.probe_ms,
             has_front=np.asarray(table.front.any(axis=1)),
             allowed=world.allowed,
+            restricted=not bool(world.allowed.all()),
             report=world.report,
             samples=world.samples,
             sample_count=world.sample_count,
