@@ -58,7 +58,9 @@ def test_a_tiny_experiment_end_to_end(tmp_path: Path) -> None:
     printed, said = running.communicate(timeout=150)
     assert running.returncode == 0, said
     report = json.loads(printed)
-    rows = [json.loads(line) for line in (tmp_path / "out/inferences.jsonl").open()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "out/inferences.jsonl").read_text().splitlines()
+    ]
     rounds = [row for row in rows if row["policy"] == "cans"]
     assert len(rounds) == 4 * 2
     assert all(not row["error"] for row in rows)

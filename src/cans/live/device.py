@@ -112,7 +112,7 @@ class Device:
             else self._cut(source, loaded, welcome, state, progress)
         )
         if options.prepare:
-            prepare_fronts(self.model)
+            prepare_fronts(self.model, options.local)
         self.model.executor.on_block = self._on_block
         self._experience = Experience(state, self._file, self.model)
         self._rounds = Rounds(options, self.model, self._experience, self._contact, self._random)

@@ -13,10 +13,15 @@ from cans.live.warmstart import random_inputs
 _RUNS = 3  # until a half is settled
 
 
-def prepare_fronts(model: SplitModel) -> None:
-    """Build and warm the front-ends, and the whole model with them."""
+def prepare_fronts(model: SplitModel, local: bool = True) -> None:
+    """Build and warm the front-ends and the whole model, and what finishes here when the server
+    does not: the chain of blocks that every fall-back takes its part of."""
     inputs = random_inputs(model, np.random.default_rng(0))
-    for point in range(1, model.last + 1):
+    if local:
+        raw = model.executor.run_front(0, inputs).crossing
+        for _ in range(_RUNS):
+            model.executor.continue_locally(0, raw)
+    for point in range(1, model.last + local):
         model.executor.prepare(point, ("front",), calibrate=False)
         for _ in range(_RUNS):
             model.executor.run_front(point, inputs)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from cans.testbed.interruption import stopped_by_signals
 
 
 def register(app: typer.Typer) -> None:
@@ -82,22 +81,3 @@ def list_experiments() -> None:
 
 def _say(text: str) -> None:
     typer.echo(text, err=True)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM unwind everything first, then end with the usual code."""
-
-    def stop(number: int, _: object) -> None:
-        # Once is enough: the clean-up itself must not be interrupted.
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {each: signal.signal(each, stop) for each in kinds}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

@@ -15,6 +15,7 @@ from cans.testbed.demo_picture import draw
 from cans.testbed.demo_view import View
 from cans.testbed.experiment import Change, DeviceGroup, Experiment, Link, PolicyChoice
 from cans.testbed.fleet import Fleet
+from cans.testbed.interruption import check
 from cans.testbed.layout import DeviceSeat
 from cans.testbed.running import Testbed
 from cans.testbed.story import Sample, Story
@@ -82,6 +83,7 @@ def _direct(testbed: Testbed, story: Story, actors: list[Actor], view: View) -> 
             story.server_down = False
             story.tell("the server is started again; devices will join it")
         view.show(story)
+        check()
         time.sleep(0.2)
 
 

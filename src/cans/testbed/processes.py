@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cans.errors import RunError
+from cans.testbed.interruption import check
 
 _PR_SET_PDEATHSIG = 1
 _START_SECONDS = 180.0  # large models on a busy machine take their time
@@ -86,6 +87,7 @@ class ServerProcess(Child):
     def wait_until_ready(self) -> None:
         until = time.monotonic() + _START_SECONDS
         while "serving " not in self._log.read_text(errors="replace"):
+            check()
             if self.process.poll() is not None:
                 raise self.failed("the server did not start")
             if time.monotonic() > until:
@@ -113,6 +115,7 @@ class DeviceProcess(Child):
         return self._answer(_ANSWER_SECONDS)
 
     def _answer(self, seconds: float) -> dict[str, Any]:
+        check()
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)

@@ -48,6 +48,8 @@ def print_report(document: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # a file has room; no policy's name is cut
     for model in document["models"]:
         console.print(
             f"\n{document['experiment']['name']}, {model['model']}: {document['network']}"
