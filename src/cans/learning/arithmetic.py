@@ -36,9 +36,8 @@ LARGE = 1e300
 # --- select --------------------------------------------------------------------------------------
 
 
-def optimistic(state: LearnerState, device: int, weight: float) -> Array:
+def optimistic(mean: Array, norm: Array, radius: Array, weight: float) -> Array:
     """Σ over the parts of <theta, x> - weight radius |x|_{Sigma^-1}, for every choice (Eq. 3)."""
-    mean, norm, radius = state.mean[device], state.norm[device], state.radius[device]
     scores: Array = mean[0] - (weight * radius[0]) * norm[0]
     for part in range(1, mean.shape[0]):
         scores = scores + (mean[part] - (weight * radius[part]) * norm[part])

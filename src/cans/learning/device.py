@@ -268,7 +268,8 @@ class DeviceLearner:
     def _optimistic(self, weight: float) -> Array:
         if self._state.physics.used:
             return physical.physical_scores(self._state, 0)
-        return arithmetic.optimistic(self._state, 0, weight)
+        state = self._state
+        return arithmetic.optimistic(state.mean[0], state.norm[0], state.radius[0], weight)
 
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table
