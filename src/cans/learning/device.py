@@ -85,6 +85,10 @@ class PartRecord:
     sent: SufficientStatistics | None  # on its way, under the number `sequence - 1`
     retired: SufficientStatistics  # observed for an epoch that had already ended
     sent_epoch: int | None = None  # the epoch that `sent` belongs to; None: `epoch`
+    synced_time: float = 0.0  # of the adopted pool's last merge
+    sent_time: float = 0.0
+    own_time: float = 0.0  # the time to which `own` is aged
+    own: SufficientStatistics | None = None  # what this device observed itself, for its pace
 
 
 class DeviceLearner:
@@ -471,6 +475,7 @@ class _PartLearner:
         self.write(kept, self.state.local)
 
     def record(self) -> PartRecord:
+        physics = self.state.physics
         return PartRecord(
             self.key,
             self.epoch,
@@ -480,6 +485,10 @@ class _PartLearner:
             None if self.in_flight is None else self.in_flight.statistics,
             self.retired,
             None if self.in_flight is None else self.in_flight.epoch,
+            float(self.state.synced_time[0, self.number]),
+            0.0 if self.in_flight is None else self.in_flight.time,
+            float(physics.own_time[0, self.number]) if physics.used else 0.0,
+            self.read(physics.own) if physics.used else None,
         )
 
     def restore(self, record: PartRecord) -> None:
@@ -488,11 +497,15 @@ class _PartLearner:
         self.in_flight = None
         if record.sent is not None:
             self.write(record.sent, self.state.sent)
-            upload = self._named(self.sequence - 1, record.sent, 0.0)
+            upload = self._named(self.sequence - 1, record.sent, record.sent_time)
             # Sent before a reset that this device has since heard of: still of the older epoch.
             epoch = record.epoch if record.sent_epoch is None else record.sent_epoch
             self.in_flight = replace(upload, epoch=epoch)
-        self._use(record.synced, float(self.state.synced_time[0, self.number]))
+        physics = self.state.physics
+        if physics.used and record.own is not None:
+            self.write(record.own, physics.own)
+            physics.own_time[0, self.number] = record.own_time
+        self._use(record.synced, record.synced_time)
 
 
 def pool_key(

@@ -194,6 +194,11 @@ def record_out(record: PartRecord) -> Any:
         local=statistics_out(record.local),
         sent=None if record.sent is None else statistics_out(record.sent),
         retired=statistics_out(record.retired),
+        sent_epoch=record.sent_epoch,
+        synced_time=record.synced_time,
+        sent_time=record.sent_time,
+        own_time=record.own_time,
+        own=None if record.own is None else statistics_out(record.own),
     )
 
 
@@ -206,6 +211,11 @@ def record_in(message: Any) -> PartRecord:
         statistics_in(message.local),
         statistics_in(message.sent) if message.HasField("sent") else None,
         statistics_in(message.retired),
+        integer(message.sent_epoch, "epoch") if message.HasField("sent_epoch") else None,
+        message.synced_time,
+        message.sent_time,
+        message.own_time,
+        statistics_in(message.own) if message.HasField("own") else None,
     )
 
 

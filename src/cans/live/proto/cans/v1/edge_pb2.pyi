@@ -327,7 +327,7 @@ class ModelChunk(_message.Message):
     def __init__(self, size: _Optional[int] = ..., sha256: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class PartRecord(_message.Message):
-    __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired")
+    __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired", "sent_epoch", "synced_time", "sent_time", "own_time", "own")
     KEY_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +335,11 @@ class PartRecord(_message.Message):
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
     RETIRED_FIELD_NUMBER: _ClassVar[int]
+    SENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_TIME_FIELD_NUMBER: _ClassVar[int]
+    SENT_TIME_FIELD_NUMBER: _ClassVar[int]
+    OWN_TIME_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     key: PoolKey
     epoch: int
     sequence: int
@@ -342,7 +347,12 @@ class PartRecord(_message.Message):
     local: Statistics
     sent: Statistics
     retired: Statistics
-    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., synced: _Optional[_Union[Statistics, _Mapping]] = ..., local: _Optional[_Union[Statistics, _Mapping]] = ..., sent: _Optional[_Union[Statistics, _Mapping]] = ..., retired: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
+    sent_epoch: int
+    synced_time: float
+    sent_time: float
+    own_time: float
+    own: Statistics
+    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., synced: _Optional[_Union[Statistics, _Mapping]] = ..., local: _Optional[_Union[Statistics, _Mapping]] = ..., sent: _Optional[_Union[Statistics, _Mapping]] = ..., retired: _Optional[_Union[Statistics, _Mapping]] = ..., sent_epoch: _Optional[int] = ..., synced_time: _Optional[float] = ..., sent_time: _Optional[float] = ..., own_time: _Optional[float] = ..., own: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
 
 class DeviceState(_message.Message):
     __slots__ = ("identity", "welcome", "records", "joined", "inferences", "observations", "former")
