@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from cans.learning import Choice, Latencies, PartitionTable, Policy, SufficientStatistics
-from cans.learning.device import PartRecord
+from cans.learning.part import PartRecord
 from cans.live.device import Device
 from cans.live.store import Store
 from cans.live.timing import Measured, Offline

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cans.errors import Busy, InputError, RemoteProtocolError
 from cans.learning import DeviceIdentity
-from cans.learning.device import PartRecord
+from cans.learning.part import PartRecord
 from cans.live.admission import Admission
 from cans.live.breaker import BreakerSettings, CircuitBreaker
 from cans.live.exits import Exits, confidence, parse_exit

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, SufficientStatistics
-from cans.learning.device import PartRecord
+from cans.learning.part import PartRecord
 from cans.live import frame, wire
 from cans.live.proto import edge
 from tests.live.values import KEY, some_statistics, upload

@@ -18,8 +18,9 @@ from math import log1p
 import numpy as np
 
 from cans.learning import algebra, arithmetic
-from cans.learning.device import DeviceLearner, Latencies, fleet_state
+from cans.learning.device import DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator, Pool, Received
+from cans.learning.layout import fleet_state
 from cans.learning.messages import Download, PoolKey, Upload
 from cans.learning.policies import Choose, Part, Policy
 from cans.learning.rehearsal import Case, Company, gram, observations, offline_observations

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import inf, log1p
 from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning import algebra, arithmetic, physical
+from cans.learning import arithmetic, physical
+from cans.learning.layout import exploration_weight, fleet_state
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
-from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import (
-    Array,
-    BoolArray,
-    LearnerState,
-    Physics,
-    contributions,
-    new_state,
-    padded,
-    statistics_size,
-)
-from cans.learning.statistics import SufficientStatistics
+from cans.learning.part import PartLearner, PartRecord
+from cans.learning.policies import Choose, Hyperparameters, Policy
+from cans.learning.state import Array, BoolArray
 from cans.learning.table import PartitionTable
-from cans.learning.viability import floors, viable_choices
-
-KEY_FRAME_WEIGHT = 0.8  # ANS: L on key frames ...
-OTHER_FRAME_WEIGHT = 0.2  # ... and on all others
 
 
 class Latencies(NamedTuple):
@@ -73,24 +59,6 @@ class Choice(NamedTuple):
     tied: bool = False  # another choice was as good; the lower index won
 
 
-@dataclass(frozen=True)
-class PartRecord:
-    """What a device must keep of one part to resume after a restart, and the laws must see."""
-
-    key: PoolKey
-    epoch: int
-    sequence: int  # of the next upload
-    synced: SufficientStatistics
-    local: SufficientStatistics
-    sent: SufficientStatistics | None  # on its way, under the number `sequence - 1`
-    retired: SufficientStatistics  # observed for an epoch that had already ended
-    sent_epoch: int | None = None  # the epoch that `sent` belongs to; None: `epoch`
-    synced_time: float = 0.0  # of the adopted pool's last merge
-    sent_time: float = 0.0
-    own_time: float = 0.0  # the time to which `own` is aged
-    own: SufficientStatistics | None = None  # what this device observed itself, for its pace
-
-
 class DeviceLearner:
     """Learns where one device should cut, alone or with others, by the policy it is given.
 
@@ -115,8 +83,10 @@ class DeviceLearner:
             raise ValueError(f"policy {policy.name!r} needs the known latency of every choice")
         self._known = known
         self._state = fleet_state(table, policy, self.hyperparameters, 1, radius)
-        self._parts: dict[str, _PartLearner] = {
-            part.name: _PartLearner(number, part, self, self._state)
+        self._parts: dict[str, PartLearner] = {
+            part.name: PartLearner(
+                number, part, table, policy, self.identity, self.hyperparameters, self._state
+            )
             for number, part in enumerate(policy.parts)
         }
         self._frame = 0
@@ -186,7 +156,7 @@ class DeviceLearner:
         part.accumulate(self._probe_row(part), latency, time)
         return (part.upload(time),) if part.in_flight is None else ()
 
-    def _probe_row(self, part: _PartLearner) -> Array:
+    def _probe_row(self, part: PartLearner) -> Array:
         row = np.zeros(self._state.rows.shape[2])
         probe = self.table.probe
         assert probe is not None  # wants_probe said so
@@ -286,236 +256,3 @@ class DeviceLearner:
                 predicted += float(self._state.mean[0, part, row])
         width = predicted - score
         return Choice(row, table.point_of[row], table.codec_of[row], predicted, width, tied)
-
-
-def exploration_weight(key_frame: bool) -> float:
-    """ANS: sqrt(1 - L), less exploration on key frames."""
-    return float(np.sqrt(1.0 - (KEY_FRAME_WEIGHT if key_frame else OTHER_FRAME_WEIGHT)))
-
-
-def fleet_state(
-    table: PartitionTable,
-    policy: Policy,
-    hyperparameters: Hyperparameters,
-    devices: int,
-    radius: Mapping[str, Array | float] | None = None,
-) -> LearnerState:
-    """The empty state of one device, or of a simulated fleet of them."""
-    parts = policy.parts or (Part("nothing", ("front",), Pool.DEVICE),)  # arrays need one part
-    default = hyperparameters.beta_ms
-    if policy.choose is Choose.SAMPLED:
-        default = hyperparameters.sampling_ms
-    if isinstance(default, str):
-        if radius is None and policy.parts:
-            raise ValueError("radius 'theory' must be computed by who knows the fleet")
-        default = 0.0
-    features = [table.columns(part.explains) for part in parts]
-    return new_state(
-        features,
-        devices,
-        uses_local=[part.uses_local or not part.shared for part in parts],
-        radius=[(radius or {}).get(part.name, default) for part in parts],
-        threshold=[_threshold(part, hyperparameters) for part in parts],
-        half_life=[part.half_life_s for part in parts],
-        ridge=hyperparameters.ridge if policy.ridge is None else policy.ridge,
-        physics=_physics(policy, table, features, devices) if policy.physical else None,
-    )
-
-
-def _threshold(part: Part, hyperparameters: Hyperparameters) -> float:
-    """Growth of log det beyond which a part is uploaded."""
-    if not part.shared:
-        return inf
-    return -1.0 if part.eager else log1p(hyperparameters.alpha)
-
-
-def _physics(
-    policy: Policy, table: PartitionTable, features: Sequence[Array], devices: int
-) -> Physics:
-    rows = padded(features)
-    parts, choices, width = rows.shape
-    names = [part.name for part in policy.parts]
-    both = "front" in names and "server" in names
-    assert policy.physical is not None
-    viable = viable_choices(table) if policy.physical.prune else np.ones(choices, dtype=np.bool_)
-    return Physics(
-        used=True,
-        kappa=policy.physical.kappa,
-        nonnegative=policy.physical.nonnegative,
-        viable=viable,
-        floor=np.array([floors(part) for part in rows]),
-        dimension=np.array([each.shape[1] for each in features]),
-        spread=np.array([part.spread for part in policy.parts]),
-        front_part=names.index("front") if both else -1,
-        server_part=names.index("server") if both else -1,
-        own=np.zeros((devices, parts, statistics_size(width))),
-        own_time=np.zeros((devices, parts)),
-        pace=np.ones((devices, parts)),
-        theta=np.zeros((devices, parts, width)),
-        deviation=np.zeros((devices, parts)),
-        low=np.zeros((devices, parts, choices)),
-        stale=np.ones((devices, parts), dtype=np.bool_),
-        estimated_at=np.zeros((devices, parts)),
-    )
-
-
-def offline_row(part: Part, table: PartitionTable, choice: int, width: int) -> Array:
-    """The features of a partial local run: front columns as at the choice, all others zero."""
-    columns = [getattr(table, segment)[choice] * (segment == "front") for segment in part.explains]
-    row = np.zeros(width)
-    row[: sum(map(len, columns))] = np.hstack(columns)
-    return row
-
-
-class _PartLearner:
-    """One part of one device: its pool's name and its uploads."""
-
-    def __init__(
-        self, number: int, part: Part, learner: DeviceLearner, state: LearnerState
-    ) -> None:
-        self.number = number
-        self.part = part
-        self.state = state
-        self.table = learner.table
-        self.identity = learner.identity
-        self.dimension = learner.table.columns(part.explains).shape[1]
-        self.key = pool_key(part, learner.table, learner.policy, learner.identity)
-        fleet_sync = learner.policy.fleet_sync
-        self.fleet_threshold = learner.hyperparameters.fleet_threshold if fleet_sync else 0.0
-        self.epoch = 0
-        self.sequence = 0
-        self.round = 0  # of the pool that was adopted last
-        self.in_flight: Upload | None = None
-        self.retired = SufficientStatistics.zero(self.dimension)
-        arithmetic.estimate(state, 0, number)
-
-    def read(self, holders: Array) -> SufficientStatistics:
-        return SufficientStatistics.unpack(holders[0, self.number], self.dimension)
-
-    def write(self, statistics: SufficientStatistics, holders: Array) -> None:
-        holders[0, self.number] = statistics.pack(self.state.rows.shape[2])
-
-    def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
-        # Alg. 1 line 2. What is pooled leaves the local buffer for good with sequence 0.
-        if self.part.warm:
-            width = self.state.rows.shape[2]
-            for choice, latency in offline:
-                self.accumulate(offline_row(self.part, self.table, choice, width), latency)
-        if not self.part.shared:
-            arithmetic.estimate(self.state, 0, self.number)
-            return None
-        return self.upload(0.0)
-
-    def observe(self, choice: int, latency: float, time: float) -> None:
-        state, number = self.state, self.number
-        if state.physics.used:
-            plain, slope = state.plain[number, choice], state.slope[number, choice]
-            physical.learn(state, 0, number, plain, slope, latency, time)
-        else:
-            arithmetic.observe(state, 0, number, choice, latency)
-
-    def accumulate(self, x: Array, latency: float, time: float = 0.0) -> None:
-        """Take in an observation that is not of a choice: a partial local run, or a probe."""
-        plain, slope = contributions(x)
-        if self.state.physics.used:
-            physical.learn(self.state, 0, self.number, plain, slope, latency, time)
-        else:
-            algebra.accumulate(self.state.local[0, self.number], plain, slope, latency)
-
-    def wants_upload(self) -> bool:
-        if self.in_flight is not None:
-            return False
-        if self.fleet_threshold:
-            return arithmetic.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
-        if self.state.gain[0, self.number] <= self.state.threshold[self.number]:
-            return False
-        return arithmetic.wants_upload(self.state, 0, self.number)
-
-    def upload(self, time: float) -> Upload:
-        arithmetic.snapshot(self.state, 0, self.number)
-        self.in_flight = self._named(self.sequence, self.read(self.state.sent), time)
-        self.sequence += 1
-        return self.in_flight
-
-    def _named(self, sequence: int, statistics: SufficientStatistics, time: float) -> Upload:
-        who = self.identity
-        return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics, time)
-
-    def adopt(self, download: Download) -> None:
-        self.acknowledge(download)
-        if download.epoch < self.epoch:
-            return  # an old pool that was overtaken by a reset
-        if download.epoch > self.epoch:
-            self._retire()
-            self.epoch = download.epoch
-            if self.state.physics.used:  # the device's own past belongs to the ended epoch too
-                self.state.physics.own[0, self.number] = 0.0
-                self.state.physics.pace[0, self.number] = 1.0
-        elif download.round < self.round:
-            return  # overtaken by a fresher download; its acknowledgement still counted
-        self.round = download.round
-        self._use(download.statistics, download.time)
-
-    def _use(self, pool: SufficientStatistics, time: float) -> None:
-        arithmetic.adopt(self.state, 0, self.number, pool.pack(self.state.rows.shape[2]), time)
-
-    def acknowledge(self, download: Download) -> None:
-        if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
-            arithmetic.acknowledged(self.state, 0, self.number)
-            self.in_flight = None
-
-    def _retire(self) -> None:
-        # What is in the buffer was observed for an epoch that the server has ended. What is on
-        # its way stays there: the server retires it when it arrives.
-        buffered = self.read(self.state.local)
-        kept = SufficientStatistics.zero(self.dimension)
-        if self.in_flight is not None:
-            kept = self.in_flight.statistics
-        self.retired += buffered - kept
-        self.write(kept, self.state.local)
-
-    def record(self) -> PartRecord:
-        physics = self.state.physics
-        return PartRecord(
-            self.key,
-            self.epoch,
-            self.sequence,
-            self.read(self.state.synced),
-            self.read(self.state.local),
-            None if self.in_flight is None else self.in_flight.statistics,
-            self.retired,
-            None if self.in_flight is None else self.in_flight.epoch,
-            float(self.state.synced_time[0, self.number]),
-            0.0 if self.in_flight is None else self.in_flight.time,
-            float(physics.own_time[0, self.number]) if physics.used else 0.0,
-            self.read(physics.own) if physics.used else None,
-        )
-
-    def restore(self, record: PartRecord) -> None:
-        self.epoch, self.sequence, self.retired = record.epoch, record.sequence, record.retired
-        self.write(record.local, self.state.local)
-        self.in_flight = None
-        if record.sent is not None:
-            self.write(record.sent, self.state.sent)
-            upload = self._named(self.sequence - 1, record.sent, record.sent_time)
-            # Sent before a reset that this device has since heard of: still of the older epoch.
-            epoch = record.epoch if record.sent_epoch is None else record.sent_epoch
-            self.in_flight = replace(upload, epoch=epoch)
-        physics = self.state.physics
-        if physics.used and record.own is not None:
-            self.write(record.own, physics.own)
-            physics.own_time[0, self.number] = record.own_time
-        self._use(record.synced, record.synced_time)
-
-
-def pool_key(
-    part: Part, table: PartitionTable, policy: Policy, identity: DeviceIdentity
-) -> PoolKey:
-    """The pool that this device's observations of a part belong to."""
-    scope = {
-        Pool.DEVICE: f"device:{identity.device}",
-        Pool.GROUP: f"group:{identity.type}",
-        Pool.NETWORK: f"network:{identity.network}",
-        Pool.EVERYONE: "everyone",
-    }[part.pool]
-    return PoolKey(table.digest or table.model, table.version, policy.name, part.name, scope)

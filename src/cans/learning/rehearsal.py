@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cans.learning.device import Choice, Context, DeviceLearner, Latencies, offline_row
+from cans.learning.device import Choice, Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, PoolKey, Upload
+from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy
 from cans.learning.state import Array
 from cans.learning.table import SEGMENTS, PartitionTable

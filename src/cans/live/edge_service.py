@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cans.errors import RemoteProtocolError, StoreError
 from cans.learning import DeviceIdentity, Download, PoolKey
-from cans.learning.device import pool_key
+from cans.learning.part import pool_key
 from cans.live import frame, wire
 from cans.live.backend import BackEnds, outputs_out
 from cans.live.catalogue import Catalogue

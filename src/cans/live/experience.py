@@ -11,7 +11,7 @@ import numpy as np
 
 from cans.errors import CansError, Refused, RemoteProtocolError
 from cans.learning import Choice, DeviceLearner, Latencies, PartitionTable, PoolKey, Upload
-from cans.learning.device import pool_key
+from cans.learning.part import pool_key
 from cans.live import wire
 from cans.live.execution import SplitModel
 from cans.live.journal import DeviceState

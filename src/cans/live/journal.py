@@ -11,7 +11,7 @@ from typing import Any
 
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity
-from cans.learning.device import PartRecord
+from cans.learning.part import PartRecord
 from cans.live import wire
 from cans.live.proto import edge
 

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from cans.errors import LocalProtocolError, RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, PoolKey, SufficientStatistics, Upload
-from cans.learning.device import PartRecord
+from cans.learning.part import PartRecord
 from cans.live.proto import edge
 
 LARGEST_DIMENSION = 256  # of a part; ours have 1 to about 30

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning.confidence import Evidence, radius
-from cans.learning.device import exploration_weight, fleet_state, offline_row
+from cans.learning.layout import exploration_weight, fleet_state
+from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.state import (
     Array,

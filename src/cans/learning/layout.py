@@ -1,0 +1,87 @@
+"""Lays out the arrays of a policy: for one device, or for a simulated fleet of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, log1p
+
+import numpy as np
+
+from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
+from cans.learning.state import Array, LearnerState, Physics, new_state, padded, statistics_size
+from cans.learning.table import PartitionTable
+from cans.learning.viability import floors, viable_choices
+
+KEY_FRAME_WEIGHT = 0.8  # ANS: L on key frames ...
+OTHER_FRAME_WEIGHT = 0.2  # ... and on all others
+
+
+def exploration_weight(key_frame: bool) -> float:
+    """ANS: sqrt(1 - L), less exploration on key frames."""
+    return float(np.sqrt(1.0 - (KEY_FRAME_WEIGHT if key_frame else OTHER_FRAME_WEIGHT)))
+
+
+def fleet_state(
+    table: PartitionTable,
+    policy: Policy,
+    hyperparameters: Hyperparameters,
+    devices: int,
+    radius: Mapping[str, Array | float] | None = None,
+) -> LearnerState:
+    """The empty state of one device, or of a simulated fleet of them."""
+    parts = policy.parts or (Part("nothing", ("front",), Pool.DEVICE),)  # arrays need one part
+    default = hyperparameters.beta_ms
+    if policy.choose is Choose.SAMPLED:
+        default = hyperparameters.sampling_ms
+    if isinstance(default, str):
+        if radius is None and policy.parts:
+            raise ValueError("radius 'theory' must be computed by who knows the fleet")
+        default = 0.0
+    features = [table.columns(part.explains) for part in parts]
+    return new_state(
+        features,
+        devices,
+        uses_local=[part.uses_local or not part.shared for part in parts],
+        radius=[(radius or {}).get(part.name, default) for part in parts],
+        threshold=[_threshold(part, hyperparameters) for part in parts],
+        half_life=[part.half_life_s for part in parts],
+        ridge=hyperparameters.ridge if policy.ridge is None else policy.ridge,
+        physics=_physics(policy, table, features, devices) if policy.physical else None,
+    )
+
+
+def _threshold(part: Part, hyperparameters: Hyperparameters) -> float:
+    """Growth of log det beyond which a part is uploaded."""
+    if not part.shared:
+        return inf
+    return -1.0 if part.eager else log1p(hyperparameters.alpha)
+
+
+def _physics(
+    policy: Policy, table: PartitionTable, features: Sequence[Array], devices: int
+) -> Physics:
+    rows = padded(features)
+    parts, choices, width = rows.shape
+    names = [part.name for part in policy.parts]
+    both = "front" in names and "server" in names
+    assert policy.physical is not None
+    viable = viable_choices(table) if policy.physical.prune else np.ones(choices, dtype=np.bool_)
+    return Physics(
+        used=True,
+        kappa=policy.physical.kappa,
+        nonnegative=policy.physical.nonnegative,
+        viable=viable,
+        floor=np.array([floors(part) for part in rows]),
+        dimension=np.array([each.shape[1] for each in features]),
+        spread=np.array([part.spread for part in policy.parts]),
+        front_part=names.index("front") if both else -1,
+        server_part=names.index("server") if both else -1,
+        own=np.zeros((devices, parts, statistics_size(width))),
+        own_time=np.zeros((devices, parts)),
+        pace=np.ones((devices, parts)),
+        theta=np.zeros((devices, parts, width)),
+        deviation=np.zeros((devices, parts)),
+        low=np.zeros((devices, parts, choices)),
+        stale=np.ones((devices, parts), dtype=np.bool_),
+        estimated_at=np.zeros((devices, parts)),
+    )
