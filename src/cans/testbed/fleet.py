@@ -9,7 +9,7 @@ from typing import Any
 from cans.testbed.experiment import Experiment, PolicyChoice
 from cans.testbed.layout import DeviceSeat
 from cans.testbed.network import Network
-from cans.testbed.processes import Child, DeviceProcess, ServerProcess
+from cans.testbed.processes import DeviceProcess, ServerProcess
 
 
 class Fleet:
@@ -96,6 +96,3 @@ class Fleet:
 
     def infer(self, device: int) -> dict[str, Any]:
         return self.devices[device].ask("infer")
-
-    def children(self) -> list[Child]:
-        return [*self.devices, self.server]

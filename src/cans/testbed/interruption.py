@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _received: list[int] = []
 
 
@@ -26,13 +26,13 @@ def stopped_by_signals() -> Iterator[None]:
 
     def stop(number: int, _: object) -> None:
         # Once is enough: the clean-up itself must not be interrupted.
-        for each in _KINDS:
+        for each in KINDS:
             signal.signal(each, signal.SIG_IGN)
         _received.append(number)
         check()
 
     _received.clear()
-    before = {each: signal.signal(each, stop) for each in _KINDS}
+    before = {each: signal.signal(each, stop) for each in KINDS}
     try:
         yield
     finally:

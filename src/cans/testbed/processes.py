@@ -16,15 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from cans.errors import RunError
-from cans.testbed.interruption import check
+from cans.testbed.interruption import KINDS, check
 
 _PR_SET_PDEATHSIG = 1
 _START_SECONDS = 180.0  # large models on a busy machine take their time
 _ANSWER_SECONDS = 120.0
 
 
+_living: list[Child] = []
+"""Every child from the moment it exists: a signal never finds one that nobody knows of."""
+
+
 def _die_with_parent() -> None:
     """Between fork and exec: even a SIGKILL of the testbed leaves no process behind (Linux)."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -38,12 +43,18 @@ class Child:
         self._start()
 
     def _start(self) -> None:
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                text=True, bufsize=1, start_new_session=True, preexec_fn=_die_with_parent,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, KINDS)
+        try:
+            with self._log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                    text=True, bufsize=1, start_new_session=True, preexec_fn=_die_with_parent,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                )  # fmt: skip
+            if self not in _living:
+                _living.append(self)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def failed(self, what: str) -> RunError:
         lines = [each for each in self._log.read_text(errors="replace").splitlines() if each]
@@ -128,9 +139,9 @@ class DeviceProcess(Child):
         return answer
 
 
-def stop_all(children: Sequence[Child]) -> None:
-    """All at the same time."""
-    for child in children:
+def stop_all() -> None:
+    """Every child, all at the same time."""
+    for child in _living:
         child.ask_to_stop()
-    for child in children:
-        child.stop()
+    while _living:
+        _living.pop().stop()

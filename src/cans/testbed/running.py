@@ -81,9 +81,7 @@ class Testbed:
         self._stack.callback(self.network.close)
         self.outcome.network = self.network.name
         self.set_rates(0)
-        self._stack.callback(
-            lambda: stop_all([child for each in self.fleets for child in each.children()])
-        )
+        self._stack.callback(stop_all)
         policies = (PolicyChoice("local", FIXED), *experiment.policies)
         self._say(f"starting {len(policies)} x {len(self.seats)} devices ({self.network.name})")
         for number, policy in enumerate(policies):
