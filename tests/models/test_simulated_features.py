@@ -15,4 +15,4 @@ def test_simulated_features_are_those_of_the_graph(model, features) -> None:
     assert simulated.points == counted.points
     for segment in ("front", "link", "server"):
         ours, theirs = getattr(simulated, segment), getattr(counted, segment)
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)  # a codec's header is a few bytes
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)  # a codec's header is a few bytes
