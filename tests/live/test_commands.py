@@ -14,14 +14,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-import cans.models
 from cans.cli import main
 from cans.live.device import Device
 from tests.live.onnx_models import convolutions
 from tests.live.process import free_port
-
-if not hasattr(cans.models, "load"):  # pragma: no cover
-    pytest.skip("the models layer is not there yet", allow_module_level=True)
 
 CANS = [sys.executable, "-m", "cans.cli"]
 
