@@ -37,7 +37,7 @@ class Link:
 
     network: str
     mbps: float
-    loss: float = 0.0  # share of packets; needs namespaces and iptables
+    loss: float = 0.0  # share of packets, each way; namespaces need iptables for it
 
     def __post_init__(self) -> None:
         _require(_positive(self.mbps), f"mbps of {self.network} must be positive")
@@ -149,6 +149,10 @@ class Experiment:
             if change.round <= round_:
                 rates[change.network] = change.mbps
         return rates
+
+    def loss(self) -> dict[str, float]:
+        """Share of packets that every network loses."""
+        return {each.network: each.loss for each in self.links}
 
     def server_is_down(self, round_: int) -> bool:
         return any(each.round <= round_ < each.round + each.rounds for each in self.outages)
