@@ -17,7 +17,7 @@ from cans.testbed.calibration import Calibration, calibrate
 from cans.testbed.experiment import Experiment, PolicyChoice
 from cans.testbed.fleet import Fleet
 from cans.testbed.layout import ChoiceInfo, DeviceSeat, choices, seats
-from cans.testbed.network import Network, made_by_the_dead, open_network
+from cans.testbed.network import Network, goodput, made_by_the_dead, open_network
 from cans.testbed.processes import stop_all
 from cans.testbed.records import FIXED, SWEEP, Row, row_of
 from cans.testbed.sweep import Swept, sweep
@@ -72,7 +72,7 @@ class Testbed:
             prefix=f"{TEMPORARY}{os.getpid()}-", ignore_cleanup_errors=True
         )
         folder = Path(self._stack.enter_context(kept))
-        loss = {each.network: each.loss for each in experiment.links}
+        loss = experiment.loss()
         self.network = open_network(
             experiment.network,
             len(self.seats),
@@ -129,11 +129,11 @@ class Testbed:
         """Measure what the testbed is, and what is best on it, unless that is known."""
         if self.outcome.calibration:
             return
-        rates = self.experiment.rates(0)
+        loss = self.experiment.loss()
         self.outcome.calibration = calibrate(
             self.reference,
             self.outcome.choices,
-            lambda device: rates[self.seats[device].group.network],
+            lambda seat: goodput(self._mbps(seat, 0), loss[seat.group.network]),
         )
         if self.experiment.sweep_runs == 0:
             return
