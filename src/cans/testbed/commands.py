@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cans.testbed.interruption import stopped_by_signals
+
+if TYPE_CHECKING:
+    from cans.simulation.reproduce.prototype import Prototype
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +58,13 @@ def run(
     else:
         print_report(document)
         typer.echo(f"results: {folder}", err=True)
+
+
+def measure_prototype(folder: Path, quick: bool) -> Prototype:
+    """What `cans reproduce --prototype` asks of this layer."""
+    from cans.testbed.prototype.running import measure_prototype as measure
+
+    return measure(folder, quick)
 
 
 def demo(
