@@ -59,7 +59,7 @@ def _row(device: str, kind: str, policy: str, round_: int, ms: float) -> Row:
     return {
         "device": device, "device_type": kind, "policy": policy, "round": round_, "error": "",
         "waited_ms": ms, "fallback": "", "point": 0, "point_name": "input", "codec": "float32",
-        "energy_mj": 1.0,
+        "front_ms": 0.0, "link_ms": ms, "server_ms": 0.0, "energy_mj": 1.0,
     }  # fmt: skip
 
 

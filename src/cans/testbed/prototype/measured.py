@@ -13,7 +13,7 @@ from cans.learning.state import Array
 from cans.simulation.reproduce.verdicts import MODEL_TITLES
 from cans.testbed.calibration import Calibration
 from cans.testbed.experiment import Experiment
-from cans.testbed.records import SWEEP, Row
+from cans.testbed.records import SWEEP, Row, latency_ms
 from cans.testbed.running import Outcome
 
 DEVICE_TITLES = {"xavier-nx": "Xavier NX", "orin-nano": "Orin Nano"}
@@ -87,4 +87,4 @@ def backbone(model: str) -> str:
 def _waited(row: Row) -> float:
     if row["error"]:
         raise RunError(f"{row['device']} did not answer in round {row['round']}: {row['error']}")
-    return float(row["waited_ms"])
+    return latency_ms(row)
