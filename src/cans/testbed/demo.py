@@ -40,6 +40,7 @@ def demo_experiment(devices: int) -> Experiment:
         max_points=10,
         network="loopback",
         sync_wait_ms=5.0,
+        start_together=True,
     )
 
 

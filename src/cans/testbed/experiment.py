@@ -113,6 +113,7 @@ class Experiment:
     policies_at_once: int = 100  # whose processes run beside each other; fewer for large models
     network: str = "auto"  # namespaces where privileges allow, else loopback
     workers: int = 1  # of each server
+    start_together: bool = False  # all devices at once: sooner, but their offline runs are slower
     sync_wait_ms: float = 100.0  # a device waits so long for the answer to its last upload
     rest_ms: float = 20.0  # after every inference, one at a time: what it set off is over then
     changes: tuple[Change, ...] = field(default=())

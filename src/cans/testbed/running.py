@@ -92,6 +92,8 @@ class Testbed:
             made = Fleet(experiment, self._model, policy, self.seats, self.network, where)
             self.fleets.append(made)
         for fleet in self.fleets:
+            fleet.server.wait_until_ready()
+        for fleet in self.fleets:
             fleet.start_devices()
         for fleet in self.fleets:
             fleet.wait_until_ready()
