@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cans.errors import RunError
-from cans.testbed.calibration import RUNS, TURNS, calibrate
+from cans.testbed.calibration import RUNS, TURNS, calibrate, large
 from cans.testbed.experiment import DeviceGroup
 from cans.testbed.layout import ChoiceInfo, DeviceSeat
 
 CHOICES = [
-    ChoiceInfo(row, row, f"p{row}", "uint8", size, 0, 0) for row, size in enumerate((100, 500, 0))
+    ChoiceInfo(row, row, f"p{row}", "uint8", size, 60 * row, 120 - 60 * row)
+    for row, size in enumerate((100, 500, 0))
 ]
 SEATS = [DeviceSeat(n, f"rpi5-{n + 1}", DeviceGroup("rpi5", slowdown=4.0)) for n in range(2)]
 
 
-class MadeUpDevice:
-    def __init__(self, slowdowns: Iterator[float]) -> None:
-        self._slowdowns = slowdowns
-        self.turns = 0
-
-    def ask(self, do: str, runs: int) -> dict[str, float]:
-        assert (do, runs) == ("calibrate", RUNS)
-        self.turns += 1
-        return {"slowdown": next(self._slowdowns), "wall_ms": 40.0}
-
-
 class MadeUpFleet:
-    """Sends everything at 10 Mbps."""
+    """Sends everything at 10 Mbps; a slow-down for every turn, of the whole model and of half."""
 
     def __init__(self, *slowdowns: list[float], fallback: str = "") -> None:
         self.seats = SEATS
-        self.devices = [MadeUpDevice(iter(each)) for each in slowdowns]
+        self.turns = [0] * len(slowdowns)
+        self._slowdowns = slowdowns
         self.forced: dict[int, int | None] = {}
         self._fallback = fallback
 
     def force(self, device: int, row: int | None) -> None:
         self.forced[device] = row
+
+    def calibrate(self, device: int, runs: int, point: int | None = None) -> dict[str, float]:
+        assert runs == RUNS
+        assert point in (None, 1), "half of the work is at point 1"
+        slowdown = self._slowdowns[device][self.turns[device]]
+        self.turns[device] += point is not None
+        return {"slowdown": slowdown, "wall_ms": 40.0}
 
     def infer(self, device: int) -> dict[str, Any]:
         assert self.forced[device] == 1, "the largest upload is what shows the rate"
@@ -56,7 +53,7 @@ def found(fleet: MadeUpFleet) -> list[tuple[float, bool]]:
 def test_one_busy_turn_changes_nothing() -> None:
     fleet = MadeUpFleet([9.0, 4.0, 4.1], [4.0, 4.1, 4.2])
     assert found(fleet) == [(4.1, True), (4.1, True)]
-    assert [each.turns for each in fleet.devices] == [TURNS, TURNS]
+    assert fleet.turns == [TURNS, TURNS]
 
 
 def test_a_device_that_is_off_is_measured_once_more_and_all_of_it_counts() -> None:
@@ -64,7 +61,13 @@ def test_a_device_that_is_off_is_measured_once_more_and_all_of_it_counts() -> No
     first, second = found(fleet)
     assert first == (4.1, True)
     assert second == (6.0, False)
-    assert [each.turns for each in fleet.devices] == [2 * TURNS, 2 * TURNS]
+    assert fleet.turns == [2 * TURNS, 2 * TURNS]
+
+
+def test_a_rate_is_told_by_what_takes_half_a_second_at_most() -> None:
+    assert large(CHOICES, mbps=10.0) == 1
+    assert large(CHOICES, mbps=0.002) == 0  # 400 ms, against 2000
+    assert large(CHOICES, mbps=0.0001) == 0  # nothing is as quick: the quickest
 
 
 def test_a_device_that_does_not_reach_its_server_cannot_be_calibrated() -> None:

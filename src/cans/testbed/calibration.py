@@ -8,7 +8,7 @@ and then all of its measurements count.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -20,6 +20,7 @@ from cans.testbed.layout import ChoiceInfo, DeviceSeat
 TOLERANCE = 0.15
 TURNS = 3
 RUNS = 5  # of one turn
+LONGEST_MS = 500.0  # of an upload
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class _Measurements:
 def calibrate(
     fleet: Fleet, choices: Sequence[ChoiceInfo], mbps: Callable[[DeviceSeat], float]
 ) -> list[Calibration]:
-    """Run the whole model, and send what is largest, on every device."""
-    largest = max(choices, key=lambda each: each.bytes).row
+    """Run the whole model and half of it, and send something large, on every device."""
+    work = choices[-1].front_macs
+    half = min(choices, key=lambda each: abs(2 * each.front_macs - work)).point
     measured: dict[int, _Measurements] = defaultdict(_Measurements)
 
     def result(seat: DeviceSeat) -> Calibration:
@@ -69,22 +71,29 @@ def calibrate(
             mbps(seat), median(found.mbps), median(found.local_ms),
         )  # fmt: skip
 
-    _take_turns(fleet, fleet.seats, largest, measured)
-    _take_turns(fleet, [seat for seat in fleet.seats if not result(seat).within], largest, measured)
+    def take_turns(seats: Sequence[DeviceSeat]) -> None:
+        for seat in [*seats] * TURNS:
+            _measure(fleet, seat, half, large(choices, mbps(seat)), measured[seat.index])
+
+    take_turns(fleet.seats)
+    take_turns([seat for seat in fleet.seats if not result(seat).within])
     return [result(seat) for seat in fleet.seats]
 
 
-def _take_turns(
-    fleet: Fleet, seats: Iterable[DeviceSeat], largest: int, measured: dict[int, _Measurements]
-) -> None:
-    for seat in list(seats) * TURNS:
-        found = measured[seat.index]
-        answer = fleet.devices[seat.index].ask("calibrate", runs=RUNS)
-        found.slowdowns.append(answer["slowdown"])
-        found.local_ms.append(answer["wall_ms"])
-        fleet.force(seat.index, largest)
-        found.mbps += [_rate(fleet, seat) for _ in range(RUNS)]
-        fleet.force(seat.index, None)
+def large(choices: Sequence[ChoiceInfo], mbps: float) -> int:
+    """The choice that sends most within half a second: enough to tell a rate, and no more."""
+    sent = sorted((each.bytes, each.row) for each in choices if each.bytes > 0)
+    return max([each for each in sent if each[0] * 8e-3 / mbps <= LONGEST_MS] or sent[:1])[1]
+
+
+def _measure(fleet: Fleet, seat: DeviceSeat, half: int, large: int, found: _Measurements) -> None:
+    whole = fleet.calibrate(seat.index, RUNS)
+    part = fleet.calibrate(seat.index, RUNS, half)
+    found.slowdowns += [whole["slowdown"], part["slowdown"]]
+    found.local_ms.append(whole["wall_ms"])
+    fleet.force(seat.index, large)
+    found.mbps += [_rate(fleet, seat) for _ in range(RUNS)]
+    fleet.force(seat.index, None)
 
 
 def _rate(fleet: Fleet, seat: DeviceSeat) -> float:

@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     )  # fmt: skip
     testbed.command("run")(run)
     testbed.command("list")(list_experiments)
+    testbed.command("warm", hidden=True)(warm)
     app.add_typer(testbed, name="testbed")
     app.command()(demo)
 
@@ -79,6 +80,19 @@ def demo(
     open_folder(out)
     with stopped_by_signals():
         run_demo(devices, seconds, out)
+
+
+def warm(
+    model: str,
+    servers: list[str],
+    features: Annotated[str, typer.Option()] = "rich",
+    codec: Annotated[list[str] | None, typer.Option()] = None,
+    max_points: Annotated[int | None, typer.Option()] = None,
+) -> None:
+    """The testbed's own: run every back-end of servers, from a process beside them."""
+    from cans.testbed.warming import warm_servers
+
+    warm_servers(model, servers, codec or ["float32"], features, max_points)
 
 
 def list_experiments() -> None:

@@ -24,6 +24,7 @@ from cans.testbed.network import Network, goodput, made_by_the_dead, open_networ
 from cans.testbed.processes import stop_all
 from cans.testbed.records import FIXED, SWEEP, Row, row_of
 from cans.testbed.sweep import Swept, sweep
+from cans.testbed.warming import warm_up
 
 TEMPORARY = "cans-testbed-"
 Say = Callable[[str], None]
@@ -97,6 +98,9 @@ class Testbed:
             fleet.start_devices()
         for fleet in self.fleets:
             fleet.wait_until_ready()
+        if not experiment.prepare:
+            self._say("running every half once or twice")
+            warm_up(self.fleets, self.network, self.outcome.choices[-1].point + 1, folder)
         self.reference = self.fleets[0]
 
     # --- links and servers ---
