@@ -18,7 +18,7 @@ from cans.testbed.fleet import Fleet
 from cans.testbed.layout import ChoiceInfo, DeviceSeat
 
 FINALISTS = 5
-FINAL_RUNS = 24  # on all devices of a kind together
+OFTENER = 6  # times as many runs of a finalist, on all devices of a kind together
 
 Record = Callable[[dict[str, object], DeviceSeat], None]
 
@@ -41,8 +41,7 @@ def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record
     for alike in kinds.values():
         first = _tried(fleet, alike[:1], [each.row for each in choices], runs, record)
         finalists = sorted(first, key=lambda row: first[row])[:FINALISTS]
-        # together as often as one device alone would have tried them, and each at least a few times
-        turns = max(FINAL_RUNS // len(alike), runs)
+        turns = max(OFTENER * runs // len(alike), 2)
         final = _tried(fleet, alike, finalists, turns, record)
         for seat in alike:
             best[seat.index] = min(final, key=lambda row: final[row])
