@@ -136,7 +136,7 @@ def _warm(part: Part) -> Part:
     return replace(part, warm=True)
 
 
-def _shared(part: Part, pool: Pool, half_life_s: float) -> Part:
+def _shared(part: Part, pool: Pool, half_life_s: float, spread: float = 0.2) -> Part:
     return replace(
         part,
         pool=pool,
@@ -144,7 +144,7 @@ def _shared(part: Part, pool: Pool, half_life_s: float) -> Part:
         eager=True,
         half_life_s=half_life_s,
         watched=True,
-        spread=0.2,
+        spread=spread,
     )
 
 
@@ -154,12 +154,13 @@ _CANS = Policy(
     (
         _shared(_warm(_FRONT), Pool.GROUP, 3600.0),
         _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK, 600.0),
-        _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, 1800.0),
+        # one server for all: it has one pace
+        _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, 1800.0, spread=0.0),
     ),
     fresh=True,
     physical=Physical(),
     ridge=1e-9,
-    probe_after_s=20.0,
+    probe_after_s=10.0,
 )
 
 
