@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from cans import models
 from cans.errors import (
     CansError,
     DeadlineExceeded,
@@ -162,7 +163,7 @@ class Device:
     def _cut(
         self,
         source: str | PathLike[str] | None,
-        loaded: Any,
+        loaded: models.Model | None,
         welcome: tuple[int, Any] | None,
         state: DeviceState,
         progress: Progress | None,
@@ -331,7 +332,7 @@ def _default_base(source: object) -> Path:
     return default_folder(name)
 
 
-def _loaded_as_it_is(source: str | PathLike[str]) -> Any:
+def _loaded_as_it_is(source: str | PathLike[str]) -> models.Model | None:
     """The model, unless its inputs have open dimensions: those the server knows."""
     try:
         return load_model(source, Cutting())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cans import learning, models  # of `models`, what is used is imported then: ONNX is heavy
 from cans.errors import InputError
 from cans.live.codecs import RAW, Written
 from cans.live.execution import BlockHook, Codec, Cutting, SplitModel
@@ -20,18 +19,13 @@ from cans.live.modelfile import digest_of
 from cans.live.welcome import table_version
 
 
-def _models() -> Any:
-    """The models layer; loaded when a model is, because ONNX Runtime is heavy."""
-    return import_module("cans.models")
-
-
-def load_model(source: str | PathLike[str], cutting: Cutting) -> Any:
+def load_model(source: str | PathLike[str], cutting: Cutting) -> models.Model:
     """The model of a file or a built-in name, not yet cut."""
-    return _models().load(source, dict(cutting.shapes))
+    return models.load(source, dict(cutting.shapes))
 
 
 def split(
-    model: Any,
+    model: models.Model,
     cutting: Cutting,
     *,
     codecs: Sequence[str] = ("float32",),
@@ -41,7 +35,6 @@ def split(
     on_block: BlockHook | None = None,
 ) -> SplitModel:
     """Cut a model; `codecs` are the choices its table offers (a device can read them all)."""
-    models = _models()
     points = models.find_points(model, cutting.max_tensors, cutting.max_points)
     image = models.ImageSpec.parse(cutting.image) if cutting.image else None
     table = models.PartitionTable.of(model, points, features, tuple(codecs), image)
@@ -62,9 +55,8 @@ def split(
     )
 
 
-def _codecs(points: int, image: Any) -> dict[tuple[int, str], Codec]:
+def _codecs(points: int, image: models.ImageSpec | None) -> dict[tuple[int, str], Codec]:
     """Every codec at every point where it applies."""
-    models = _models()
     found: dict[tuple[int, str], Codec] = {}
     for point in range(points - 1):
         for name in (*models.CODECS, "jpeg"):
@@ -81,23 +73,25 @@ def _codecs(points: int, image: Any) -> dict[tuple[int, str], Codec]:
 
 
 def _probe(
-    table: Any, points: Sequence[Any], codecs: Sequence[str], image: Any
+    table: learning.PartitionTable,
+    points: Sequence[models.Point],
+    codecs: Sequence[str],
+    image: models.ImageSpec | None,
 ) -> NDArray[np.float64]:
     """The link's features of a small exchange, on the scale of the table's columns."""
-    codec_at = _models().codec_at
     sizes = [
         sum(codec.size(tensor.shape, tensor.dtype) for tensor in point.tensors)
         for point in points[:-1]
         for name in codecs
-        if (codec := codec_at(name, point.index, image)) is not None
+        if (codec := models.codec_at(name, point.index, image)) is not None
     ]
     names = table.names.get("link", ("bytes",))
     return np.array([PROBE_BYTES / max(sizes) if each == "bytes" else 1.0 for each in names])
 
 
-def _single_file(model: Any) -> Path | None:
+def _single_file(model: models.Model) -> Path | None:
     """What FetchModel can send: one file that holds everything, and so has the model's digest."""
-    source: Path | None = model.source
+    source = model.source
     if source is None or digest_of(source) != model.digest:
         return None
     return source
