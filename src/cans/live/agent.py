@@ -24,7 +24,6 @@ from cans.errors import (
     Unreachable,
 )
 from cans.learning import Upload
-from cans.learning.plausibility import Limits
 from cans.live.clock import Clock
 from cans.live.contact import Contact
 from cans.live.experience import Experience
@@ -45,7 +44,7 @@ from cans.live.report import Report
 from cans.live.request import Abandoned
 from cans.live.rounds import Job, Round, Rounds, expired
 from cans.live.route import Route
-from cans.live.timing import Stopwatch, believable
+from cans.live.timing import Stopwatch
 from cans.live.usage import Usage
 
 _log = logging.getLogger(__name__)
@@ -251,11 +250,8 @@ class Agent(threading.Thread):
         if played.choice is None or self._experience.terms is None:
             self._experience.answered()
             return
-        limits: Limits = self._experience.terms.limits
         latencies = self._stopwatch.latencies(played.choice, played.measured)
-        uploads = self._experience.observe(
-            played.choice, believable(latencies, limits), self._clock.now()
-        )
+        uploads = self._experience.observe(played.choice, latencies, self._clock.now())
         if uploads and self._experience.terms.delivery == "immediate":
             self._deliver()
         self._probe_if_wanted(played.choice.point)

@@ -17,6 +17,7 @@ from cans.live.execution import SplitModel
 from cans.live.journal import DeviceState
 from cans.live.proto import edge
 from cans.live.statefile import StateFile
+from cans.live.timing import believable
 from cans.live.welcome import Terms, table_in, terms_in
 
 _log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Experience:
     def start(self, offline: Sequence[tuple[int, float]]) -> tuple[Upload, ...]:
         """Begin with offline experience: (choice, front milliseconds) each."""
         assert self.learner is not None
-        uploads = self.learner.join(offline)
+        uploads = self.learner.join([each for each in offline if self._believes(each[1])])
         self._state = replace(self._state, joined=True)
         self._keep(lasting=True)
         return uploads
@@ -108,8 +109,10 @@ class Experience:
     # --- the verbs ---
 
     def observe(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
-        """Learn from a round and commit it; the uploads it triggers may be sent then."""
+        """Learn from a round and commit it; the uploads it triggers may be sent then. A latency
+        that cannot be believed is taken as one that was not measured."""
         assert self.learner is not None
+        latencies = Latencies(*(ms if self._believes(ms) else None for ms in latencies))
         uploads = self.learner.observe(choice, latencies, time)
         learned = any(ms is not None for ms in latencies)
         self._state = replace(self._state, observations=self._state.observations + learned)
@@ -122,9 +125,15 @@ class Experience:
     def observe_probe(self, milliseconds: float, time: float) -> tuple[Upload, ...]:
         """Learn of the link from a small exchange that was timed for its own sake."""
         assert self.learner is not None
+        if not self._believes(milliseconds):
+            return ()
         uploads = self.learner.observe_probe(milliseconds, time)
         self._keep(lasting=bool(uploads))
         return uploads
+
+    def _believes(self, milliseconds: float | None) -> bool:
+        assert self.terms is not None
+        return believable(milliseconds, self.terms.limits)
 
     def answered(self, lasting: bool = False) -> None:
         self._state = replace(self._state, inferences=self._state.inferences + 1)

@@ -31,7 +31,7 @@ from cans.live.options import DeviceOptions
 from cans.live.proto import edge
 from cans.live.report import Report, reason
 from cans.live.request import Abandonment, Fallback
-from cans.live.timing import LocalTimes, Measured
+from cans.live.timing import LocalTimes, Measured, parted
 
 
 @dataclass
@@ -194,18 +194,19 @@ class Rounds:
             raise RemoteProtocolError("the server answered with other outputs than the model has")
         end = perf_counter()
         header = reply.header
-        server_ms = header.compute_ms + header.queue_ms
+        link_ms, server_ms = parted((end - sent) * 1e3, header.compute_ms + header.queue_ms)
         measured = Measured(
             front.steady_seconds * 1e3 if front.settled else None,
-            (end - sent) * 1e3 - server_ms,
+            link_ms,
             None if header.warming else server_ms,
             (end - begin) * 1e3,
         )
         report = self._report(
             choice, why, front, measured, begin, end,
-            answered_by=self._contact.links[server].server, server_ms=server_ms,
+            answered_by=self._contact.links[server].server,
+            link_ms=nan if link_ms is None else link_ms,
+            server_ms=nan if server_ms is None else server_ms,
             queue_ms=header.queue_ms, bytes_up=sum(each.nbytes for each in tensors),
-            link_ms=(end - sent) * 1e3 - server_ms,
         )  # fmt: skip
         return Round(outputs, choice, measured, report, header.pools, settled=front.settled)
 
