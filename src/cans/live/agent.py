@@ -304,7 +304,10 @@ class Agent(threading.Thread):
             self._on_wire -= 1
             self._experience.adopt(event.pools)
             self._experience.save()
-            self._deliver()
+            if self._experience.still_owes(event.uploads):  # not acknowledged: not at full speed
+                self._send_at = monotonic() + _RETRY_SECONDS
+            else:
+                self._deliver()
         elif isinstance(event, NotSynced):
             self._on_wire -= 1
             _log.warning("uploads not delivered", extra={"reason": str(event.error)})

@@ -297,6 +297,11 @@ class Device:
         return self._experience.state.identity
 
     @property
+    def refused(self) -> int:
+        """Observations of this device that the server did not believe and keeps out of pools."""
+        return sum(each.statistics.count for each in self._experience.state.refused)
+
+    @property
     def joined(self) -> bool:
         """Is there a server that requests may go to?"""
         return self._route.usable is not None

@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 
 from cans.errors import CansError, Refused, RemoteProtocolError
-from cans.learning import Choice, DeviceLearner, Latencies, PartitionTable, PoolKey, Upload
+from cans.learning import (
+    Choice,
+    DeviceLearner,
+    Latencies,
+    PartitionTable,
+    PoolKey,
+    SufficientStatistics,
+    Upload,
+)
 from cans.learning.part import pool_key
 from cans.live import wire
 from cans.live.execution import SplitModel
-from cans.live.journal import DeviceState
+from cans.live.journal import DeviceState, RefusedUploads
 from cans.live.proto import edge
 from cans.live.statefile import StateFile
 from cans.live.timing import believable
@@ -150,11 +158,27 @@ class Experience:
             except RemoteProtocolError as error:
                 _log.warning("pool passed over", extra={"reason": str(error)})
                 continue
-            if message.refused:
-                _log.warning("our upload was refused", extra={"reason": message.refused})
+            if message.refused and download.acknowledged is not None:
+                self._set_aside(download.key, download.acknowledged, message.refused)
             self.learner.adopt(download)
             version = (download.epoch, download.round)
             self.known[download.key] = max(self.known[download.key], version)
+
+    def _set_aside(self, key: PoolKey, sequence: int, reason: str) -> None:
+        """The server has refused an upload for good: it leaves the learner, not the books."""
+        assert self.learner is not None
+        for upload in self.learner.pending():
+            if (upload.key, upload.sequence) == (key, sequence):
+                before = {each.key: each for each in self._state.refused}
+                empty = SufficientStatistics.zero(upload.statistics.dimension)
+                known = before.get(key) or RefusedUploads(key, empty, 0, "")
+                before[key] = known.and_one(upload.statistics, reason)
+                self._state = replace(self._state, refused=tuple(before.values()))
+                _log.warning(
+                    "our upload was refused",
+                    extra={"pool": ":".join(key), "reason": reason,
+                           "observations": upload.statistics.count},
+                )  # fmt: skip
 
     def _check(self, key: PoolKey, sigma: np.ndarray[Any, Any]) -> None:
         if self._dimensions.get(key) != len(sigma):
@@ -176,6 +200,12 @@ class Experience:
     def owes(self) -> bool:
         """There are uploads to deliver, even if they cannot be sent just now."""
         return self.learner is not None and bool(self.learner.pending())
+
+    def still_owes(self, uploads: Iterable[Upload]) -> bool:
+        """Whether any of these is not acknowledged yet."""
+        pending = () if self.learner is None else self.learner.pending()
+        owed = {(each.key, each.sequence) for each in pending}
+        return any((each.key, each.sequence) in owed for each in uploads)
 
     # --- keeping ---
 

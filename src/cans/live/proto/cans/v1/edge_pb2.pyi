@@ -354,8 +354,20 @@ class PartRecord(_message.Message):
     own: Statistics
     def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., synced: _Optional[_Union[Statistics, _Mapping]] = ..., local: _Optional[_Union[Statistics, _Mapping]] = ..., sent: _Optional[_Union[Statistics, _Mapping]] = ..., retired: _Optional[_Union[Statistics, _Mapping]] = ..., sent_epoch: _Optional[int] = ..., synced_time: _Optional[float] = ..., sent_time: _Optional[float] = ..., own_time: _Optional[float] = ..., own: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
 
+class RefusedUploads(_message.Message):
+    __slots__ = ("key", "statistics", "uploads", "reason")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    key: PoolKey
+    statistics: Statistics
+    uploads: int
+    reason: str
+    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., uploads: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class DeviceState(_message.Message):
-    __slots__ = ("identity", "welcome", "records", "joined", "inferences", "observations", "former")
+    __slots__ = ("identity", "welcome", "records", "joined", "inferences", "observations", "former", "refused")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -363,6 +375,7 @@ class DeviceState(_message.Message):
     INFERENCES_FIELD_NUMBER: _ClassVar[int]
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     FORMER_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     identity: Identity
     welcome: Welcome
     records: _containers.RepeatedCompositeFieldContainer[PartRecord]
@@ -370,4 +383,5 @@ class DeviceState(_message.Message):
     inferences: int
     observations: int
     former: _containers.RepeatedCompositeFieldContainer[PartRecord]
-    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., records: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ..., joined: bool = ..., inferences: _Optional[int] = ..., observations: _Optional[int] = ..., former: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ...) -> None: ...
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedUploads]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., records: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ..., joined: bool = ..., inferences: _Optional[int] = ..., observations: _Optional[int] = ..., former: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedUploads, _Mapping]]] = ...) -> None: ...
