@@ -259,4 +259,6 @@ def test_exits() -> None:
     assert confidence(np.array([[0.2, 0.8], [0.6, 0.4]])) == pytest.approx(0.6)
     with pytest.raises(InputError, match="outputs are"):
         Exits(toy(), [("nowhere", 0.5)])
-    assert Exits(toy(), []).earliest is None
+    with pytest.raises(InputError, match="twice"):
+        Exits(toy(), [("y", 0.5), ("y", 0.6)])
+    assert Exits(toy(), []).points == Exits(toy(), [("y", 0.5)]).points == ()

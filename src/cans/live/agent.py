@@ -208,7 +208,7 @@ class Agent(threading.Thread):
             job.future.set_exception(late)
             return None
         self._await_sync(job)
-        self._rounds.abandonment.begin(job.given_up)
+        self._rounds.abandonment.begin(job.given_up.is_set)
         server = self._route.usable
         try:
             played = self._rounds.play(job, server, self._clock.now(), self._why_not(server))
@@ -246,7 +246,7 @@ class Agent(threading.Thread):
         elif played.report.answered_by != "device" and server is not None:
             self._route.succeeded(server)
         self._experience.adopt(played.pools)
-        self._usage.used(played.report.point)
+        self._usage.used(played.front)
         if played.choice is None or self._experience.terms is None:
             self._experience.answered()
             return

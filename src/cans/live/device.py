@@ -275,7 +275,7 @@ class Device:
 
     def testbed(self, force: int | None = None, pace_mbps: float | None = None) -> None:
         """Testbeds: take this choice from now on (None: the policy's), and upload no faster."""
-        self._rounds.forced = force
+        self._rounds.chooser.forced = force
         self._contact.pace.mbps = pace_mbps
 
     def _do(self, work: Callable[[Agent], None]) -> None:
@@ -311,6 +311,7 @@ class Device:
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.close()
+            self._rounds.close()
             self._experience.save()
         self._contact.close()
         if self._file is not None:
