@@ -48,3 +48,18 @@ def convolutions(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, str(path))
     return path
+
+
+def with_weights_beside(path: Path, folder: str = "layers", **more: int) -> Path:
+    """The same with every weight in a file of its own; all but the first in a folder below."""
+    model = onnx.load(str(convolutions(path, **more)))  # type: ignore[arg-type]
+    for i, tensor in enumerate(model.graph.initializer):
+        location = f"{folder}/{tensor.name}.bin" if i else f"{tensor.name}.bin"
+        target = path.parent / location
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(tensor.raw_data)
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
+    onnx.save(model, str(path))
+    return path

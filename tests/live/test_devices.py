@@ -1,12 +1,10 @@
-"""What devices do besides inferring: resume, watch, fetch, give up."""
+"""What devices do besides inferring: resume, watch, give up."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,8 @@ import numpy as np
 import pytest
 
 import cans
-from cans.errors import DeadlineExceeded, InputError, RemoteProtocolError, Unreachable
+from cans.errors import DeadlineExceeded, InputError, Unreachable
 from cans.live.device import Device
-from cans.live.fetch import fetch_model
-from cans.live.link import Link
 from tests.live.faults import QUICK, wait_until
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager
@@ -177,29 +173,6 @@ def test_one_state_folder_one_device(tmp_path: Path) -> None:
         Device("127.0.0.1:1", toy(), state=tmp_path, connect_seconds=0.2)
     with pytest.raises(InputError, match="remembers device 'a'"):
         Device("127.0.0.1:1", toy(), state=tmp_path, connect_seconds=0.2, device="b")
-
-
-def test_a_model_is_fetched_from_any_byte_on(tmp_path: Path) -> None:
-    content = np.random.default_rng(0).bytes(3_500_000)
-    file, digest = tmp_path / "model.onnx", sha256(content).hexdigest()
-    file.write_bytes(content)
-    model = replace(toy(), file=file, file_sha256=digest)
-    shown: list[int] = []
-    with running(model) as server:
-        link = Link(server.address)
-        cache = tmp_path / "cache"
-        cache.mkdir()
-        (cache / f"{digest}.part").write_bytes(content[:1_234_567])
-        found = fetch_model(link, "toy", digest, cache, lambda done, _: shown.append(done))
-        assert found.read_bytes() == content
-        assert shown[1] > 1_234_567
-        (cache / f"{digest}.onnx").unlink()
-        (cache / f"{digest}.part").write_bytes(b"x" * 100)
-        with pytest.raises(RemoteProtocolError, match="not the one announced"):
-            fetch_model(link, "toy", digest, cache)
-        with pytest.raises(RemoteProtocolError, match="no proper digest"):
-            fetch_model(link, "toy", "../etc", cache)
-        link.close()
 
 
 def test_another_model_is_refused_clearly(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from cans.live.fetch import Progress, cache_folder, fetch_model
 from cans.live.inbox import Inbox
 from cans.live.journal import DeviceState
 from cans.live.link import parse_servers
-from cans.live.loading import load_model, split
+from cans.live.loading import is_built_in, load_model, split
 from cans.live.memory import keep_memory
 from cans.live.options import DeviceOptions
 from cans.live.preparing import prepare_fronts
@@ -184,8 +184,13 @@ class Device:
     ) -> str | Path:
         if terms is None:
             raise Unreachable("no server answers, and this device has no model of its own")
-        if not terms.model_file_sha256:  # a built-in model: the name is enough
-            return str(terms.model_name)
+        if not terms.model_file_sha256:
+            if not is_built_in(terms.model_name):
+                raise InputError(
+                    f"the server does not hand out {terms.model_name!r} (its log says why); give "
+                    "this device a copy with --model"
+                )
+            return str(terms.model_name)  # the name is enough
         link = self._contact.links[welcome[0] if welcome else 0]
         return fetch_model(
             link, terms.table.digest, terms.model_file_sha256, cache_folder(), progress

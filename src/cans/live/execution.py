@@ -99,6 +99,16 @@ class Cutting:
 
 
 @dataclass(frozen=True)
+class ModelFile:
+    """A file that devices can fetch."""
+
+    name: str  # relative to the model's folder
+    path: Path
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class SplitModel:
     """A model that can be run in halves, with all that both sides must agree on."""
 
@@ -109,8 +119,7 @@ class SplitModel:
     executor: Executor
     table: PartitionTable
     codecs: Mapping[tuple[int, str], Codec]  # by point and name
-    file: Path | None = None  # what FetchModel sends
-    file_sha256: str = ""
+    files: tuple[ModelFile, ...] = ()  # what FetchModel sends: the model file first
     cutting: Cutting = field(default_factory=Cutting)
 
     @property

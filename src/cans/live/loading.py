@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,19 @@ from cans.errors import InputError
 from cans.live.codecs import RAW, Written
 from cans.live.execution import BlockHook, Codec, Cutting, SplitModel
 from cans.live.link import PROBE_BYTES
-from cans.live.modelfile import digest_of
+from cans.live.modelfile import files_of
 from cans.live.welcome import table_version
 
 
 def load_model(source: str | PathLike[str], cutting: Cutting) -> models.Model:
     """The model of a file or a built-in name, not yet cut."""
     return models.load(source, dict(cutting.shapes))
+
+
+def is_built_in(name: str) -> bool:
+    from cans.models import builtin
+
+    return name in builtin.NAMES
 
 
 def split(
@@ -33,13 +38,14 @@ def split(
     threads: int = 1,
     local: bool = True,
     on_block: BlockHook | None = None,
+    to_send: bool = False,
 ) -> SplitModel:
-    """Cut a model; `codecs` are the choices its table offers (a device can read them all)."""
+    """Cut a model; `codecs` are the choices its table offers (a device can read them all), and
+    `to_send` says that devices may fetch it."""
     points = models.find_points(model, cutting.max_tensors, cutting.max_points)
     image = models.ImageSpec.parse(cutting.image) if cutting.image else None
     table = models.PartitionTable.of(model, points, features, tuple(codecs), image)
     table = replace(table, probe=_probe(table, points, codecs, image))
-    file = _single_file(model)
     executor = models.Executor(model, points, threads=threads, local=local, on_block=on_block)
     return SplitModel(
         name=model.name,
@@ -49,8 +55,7 @@ def split(
         executor=executor,
         table=replace(table, version=table_version(table, points)),
         codecs=_codecs(len(points), image),
-        file=file,
-        file_sha256=model.digest if file else "",
+        files=files_of(model) if to_send else (),
         cutting=cutting,
     )
 
@@ -87,11 +92,3 @@ def _probe(
     ]
     names = table.names.get("link", ("bytes",))
     return np.array([PROBE_BYTES / max(sizes) if each == "bytes" else 1.0 for each in names])
-
-
-def _single_file(model: models.Model) -> Path | None:
-    """What FetchModel can send: one file that holds everything, and so has the model's digest."""
-    source = model.source
-    if source is None or digest_of(source) != model.digest:
-        return None
-    return source

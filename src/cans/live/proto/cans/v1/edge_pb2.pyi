@@ -307,24 +307,38 @@ class PoolNews(_message.Message):
     def __init__(self, pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ...) -> None: ...
 
 class FetchModelRequest(_message.Message):
-    __slots__ = ("model", "offset")
+    __slots__ = ("model", "offset", "file")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     model: str
     offset: int
-    def __init__(self, model: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    file: str
+    def __init__(self, model: _Optional[str] = ..., offset: _Optional[int] = ..., file: _Optional[str] = ...) -> None: ...
 
 class ModelChunk(_message.Message):
-    __slots__ = ("size", "sha256", "name", "data")
+    __slots__ = ("size", "sha256", "name", "data", "beside")
     SIZE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
     size: int
     sha256: str
     name: str
     data: bytes
-    def __init__(self, size: _Optional[int] = ..., sha256: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+    beside: _containers.RepeatedCompositeFieldContainer[ModelFile]
+    def __init__(self, size: _Optional[int] = ..., sha256: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ..., beside: _Optional[_Iterable[_Union[ModelFile, _Mapping]]] = ...) -> None: ...
+
+class ModelFile(_message.Message):
+    __slots__ = ("name", "size", "sha256")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    size: int
+    sha256: str
+    def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class PartRecord(_message.Message):
     __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired", "sent_epoch", "synced_time", "sent_time", "own_time", "own")
