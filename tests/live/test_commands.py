@@ -60,7 +60,7 @@ def test_a_device_needs_no_copy_of_the_model(server: str, tmp_path: Path) -> Non
     document = json.loads(found.stdout)
     assert document["answered"] == 6
     assert document["failed"] == document["fallbacks"] == 0
-    assert document["joined"] is True
+    assert (document["joined"], document["model"]) == (True, "small")
     assert len(document["last"]["choices"]) > 4
     assert len(log.read_text().splitlines()) == 6
     assert list((tmp_path / ".cache/cans/models").glob("*.onnx"))
@@ -86,6 +86,7 @@ def test_nor_of_one_with_weights_in_other_files(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     document = json.loads(found.stdout)
     assert (document["answered"], document["joined"], document["refused"]) == (3, True, 0)
+    assert document["model"] == "spread"
     assert len(list((tmp_path / ".cache/cans/models").glob("*/*.bin"))) == 1
     assert len(list((tmp_path / ".cache/cans/models").glob("*/layers/*.bin"))) == 4
 
