@@ -22,13 +22,6 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "splitting.json"
 BARS = {"vgg16": 1.05, "resnet50": 1.05, "vit_b16": 1.05, "mobilenet_v2": 1.10}
-# Points a learner ends up with: less crosses than the raw input does, spread over the work.
-IN_USE = {
-    "vgg16": ("pool4", "conv5_3", "pool5", "fc6", "fc7"),
-    "resnet50": ("layer4.1", "layer4.2", "layer4.3", "avgpool"),
-    "vit_b16": ("embedding", "block1", "block4", "block8", "block12"),
-    "mobilenet_v2": ("block3.1", "block4.1", "block5.3", "block6.3", "avgpool"),
-}
 ROUNDS = {"vgg16": 9, "resnet50": 15, "vit_b16": 9, "mobilenet_v2": 61}
 REPEATS = 3
 
@@ -126,10 +119,14 @@ def in_turns(one: Callable[[], float], other: Callable[[], float], rounds: int) 
 
 
 def cut_cost(name: str, path: Path) -> dict[str, Any]:
-    """Fused front-end + back-end over the whole model, in turns, median; and the chain's cost."""
+    """Fused front-end + back-end over the whole model, in turns, median; and the chain's cost.
+
+    Every point is measured. In use are those that policy `cans` ever pulls.
+    """
     import onnxruntime as ort
 
-    from cans.models import Executor, find_points, load
+    from cans.learning.viability import viable_choices
+    from cans.models import Executor, PartitionTable, find_points, load
 
     model = load(path)
     points = find_points(model)
@@ -140,10 +137,9 @@ def cut_cost(name: str, path: Path) -> dict[str, Any]:
     image = {"input": np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype("f4")}
 
     def seconds(run: Any) -> float:
-        # One thread does all the work: its own time leaves out what else the machine does.
-        start = time.thread_time()
+        start = time.perf_counter()
         run()
-        return time.thread_time() - start
+        return time.perf_counter() - start
 
     def whole_seconds() -> float:
         return seconds(lambda: whole.run(None, image))
@@ -153,18 +149,20 @@ def cut_cost(name: str, path: Path) -> dict[str, Any]:
 
     ratios = {}
     for point in points:
-        if point.name not in IN_USE[name]:
-            continue
         executor.prepare(point.index, calibrate=False)
         index = point.index
         ratios[point.name] = in_turns(whole_seconds, lambda i=index: split_seconds(i), ROUNDS[name])
+    viable = viable_choices(PartitionTable.of(model, points))
+    in_use = [point.name for point in points if viable[point.index]]
     chain = Executor(model, points, memory_budget=0)
     chain_ratio = in_turns(
         whole_seconds, lambda: seconds(lambda: chain.run_whole(image)), ROUNDS[name]
     )
     return {
-        "in_use": ratios,
-        "worst_in_use": max(ratios.values()),
+        "points": ratios,
+        "in_use": in_use,
+        "worst_in_use": max(ratios[name] for name in in_use),
+        "worst": max(ratios.values()),
         "chain": chain_ratio,
     }
 

@@ -51,6 +51,31 @@ def test_json_is_all_there_is_on_standard_output() -> None:
     assert json.loads(json.dumps(ours)) == theirs
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["simulate", "--rounds", "x"], "--rounds"),
+        (["simulate", "--nope"], "--nope"),
+        (["frob"], "frob"),
+        (["inspect"], "MODEL"),
+    ],
+)
+def test_what_the_parser_refuses_is_one_line_too(arguments, said) -> None:
+    done = cans_command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cans: ")
+    assert said in line
+
+
+def test_a_reader_that_leaves_early_is_no_crash() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m cans.cli simulate --json {' '.join(QUICK)} | true",
+        shell=True, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+
+
 def test_without_json_there_is_a_table() -> None:
     done = cans_command("simulate", "--policy", "local", *QUICK)
     assert done.returncode == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from cans import __version__
 from cans.errors import CansError
@@ -47,12 +49,29 @@ live.register(app)
 
 
 def main() -> None:
-    """Run the command; an error of ours is one clear line and its exit code, never a traceback."""
+    """Run the command; bad input is one clear line and its exit code, never a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except CansError as error:
-        print(f"cans: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except TyperException as error:
+        message = error.format_message()
+        context = getattr(error, "ctx", None)
+        if "\n" in message:  # the help text: nothing was asked for
+            print(message, file=sys.stderr)
+            sys.exit(error.exit_code)
+        where = "" if context is None else f" (see '{context.command_path} --help')"
+        _fail(message.rstrip(".") + where, error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted", 130)
+    except BrokenPipeError:  # who read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    print(f"cans: {message}", file=sys.stderr)
+    sys.exit(exit_code)
 
 
 if __name__ == "__main__":

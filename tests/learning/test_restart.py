@@ -38,3 +38,14 @@ def test_resuming_changes_nothing(policy) -> None:
         (upload.key, upload.epoch, upload.sequence, upload.time, upload.statistics.count)
         for upload in learner.pending()
     ]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("policy", ["cans", "fedlinucb-dw", "linucb"])
+def test_a_latency_that_is_no_number_is_refused_whole(policy, value) -> None:
+    learner = DeviceLearner(TABLE, policy_named(policy))
+    learner.join()
+    before = [record.local.count for record in learner.records()]
+    with pytest.raises(ValueError, match="finite"):
+        learner.observe(5, Latencies(3.0, 2.0, value))
+    assert [record.local.count for record in learner.records()] == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -120,3 +122,16 @@ def test_the_same_seed_draws_the_same_episode() -> None:
     for name in ("active", "factor", "offline_ms", "uniform"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert not np.array_equal(one.factor, third.factor)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"front_ms": np.ones((3, 5))}, "front_ms"),
+        ({"place_of": np.full(4, 3)}, "place_of"),
+        ({"allowed": np.zeros((3, 23), dtype=np.bool_)}, "allowed"),
+    ],
+)
+def test_a_world_that_does_not_fit_itself_is_refused(change, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(make_world("paper", "vgg16", 4), **change)

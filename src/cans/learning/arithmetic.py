@@ -48,7 +48,9 @@ def sampled(state: LearnerState, device: int, normals: Array) -> Array:
     """<theta~, x> for theta~ ~ N(theta, radius^2 Sigma^-1), from supplied normals (LinTS)."""
     scores: Array = state.mean[device].sum(axis=0)
     for part in range(state.rows.shape[0]):
-        step = times(cholesky(state.inverse[device, part]), normals)
+        known = state.synced[device, part] + state.local[device, part]
+        inverse = inverse_from(cholesky(sigma_of(known, state.ridge)))
+        step = times(cholesky(inverse), normals)
         scores += times(state.rows[part], step * state.radius[device, part])
     return scores
 
@@ -74,30 +76,31 @@ def must_not_stay_local(frame: int) -> bool:
 def observe(state: LearnerState, device: int, part: int, choice: int, latency: float) -> None:
     """Take in one measured latency (Alg. 1 line 7), of a choice that is `informative`."""
     plain, slope = state.plain[part, choice], state.slope[part, choice]
-    state.gain[device, part] += state.norm[device, part, choice] ** 2
+    if state.threshold[part] < np.inf:
+        state.gain[device, part] += state.norm[device, part, choice] ** 2
     accumulate(state.local[device, part], plain, slope, latency)
     if state.uses_local[part]:
         refine(state, device, part, choice, latency)
 
 
 def refine(state: LearnerState, device: int, part: int, choice: int, latency: float) -> None:
-    """Bring inverse, mean and norm up to date for one more observation, exactly.
+    """Bring reach, mean and norm up to date for one more observation, exactly.
 
-    Sherman-Morrison, carried through to all choices at once: with u = A^-1 x, c = X u and
-    g = 1 / (1 + c_a), mean += c g (y - mean_a), norm^2 -= c^2 g, A^-1 -= g u u'.
+    Sherman-Morrison, carried through to all choices at once: with u = A^-1 x_a, c = X u and
+    g = 1 / (1 + c_a), mean += c g (y - mean_a), norm^2 -= c^2 g, X A^-1 -= g c u'.
     """
-    rows, inverse = state.rows[part], state.inverse[device, part]
+    reach = state.reach[device, part]
     mean, norm = state.mean[device, part], state.norm[device, part]
-    u = times(inverse, rows[choice])
-    c = times(rows, u)
-    g = 1.0 / (1.0 + c[choice])
-    gc = g * c
+    u = reach[choice]
+    c = times(state.rows[part], u)
+    gc = c * (1.0 / (1.0 + c[choice]))
     mean += gc * (latency - mean[choice])
     norm *= norm
     norm -= gc * c
     np.abs(norm, norm)  # below zero only by rounding
     np.sqrt(norm, norm)
-    inverse -= (g * u).reshape(-1, 1) * u
+    less = gc.reshape(-1, 1) * u
+    reach -= less
 
 
 def growth(state: LearnerState, device: int, part: int) -> float:
@@ -142,11 +145,12 @@ def estimate(state: LearnerState, device: int, part: int) -> None:
         lower = cholesky(sigma_of(known, state.ridge))
     inverse = inverse_from(lower)
     rows = state.rows[part]
-    state.inverse[device, part] = inverse
     state.mean[device, part] = times(rows, times(inverse, b_of(known)))
     for choice in range(rows.shape[0]):
-        x = rows[choice]
-        state.norm[device, part, choice] = np.sqrt((times(inverse, x) * x).sum())
+        u = times(inverse, rows[choice])
+        state.norm[device, part, choice] = np.sqrt((u * rows[choice]).sum())
+        if state.uses_local[part]:
+            state.reach[device, part, choice] = u
 
 
 def adopt(state: LearnerState, device: int, part: int, pool: Array, time: float) -> None:

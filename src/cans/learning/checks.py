@@ -223,7 +223,7 @@ def gain_bounds_the_growth(case: Case) -> None:
 
 
 def does_not_drift(case: Case, updates: int = 100_000) -> None:
-    """After 10^5 rank-one updates inverse, mean and norm are those of a fresh solution."""
+    """After 10^5 rank-one updates reach, mean and norm are those of a fresh solution."""
     own = [n for n, part in enumerate(case.policy.parts) if estimates_with_local(part)]
     state = fleet_state(case.table, case.policy, case.hyperparameters, 1)
     for part in own:
@@ -239,7 +239,7 @@ def does_not_drift(case: Case, updates: int = 100_000) -> None:
         norm = np.sqrt(np.einsum("cd,dc->c", rows, solved))
         mean = solved.T @ algebra.b_of(local)
         for ours, fresh in (
-            (state.inverse[0, part], np.linalg.inv(sigma)),
+            (state.reach[0, part], state.rows[part] @ np.linalg.inv(sigma)),
             (state.mean[0, part], mean),
             (state.norm[0, part], norm),
         ):

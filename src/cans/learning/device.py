@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -129,6 +130,9 @@ class DeviceLearner:
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
     ) -> tuple[Upload, ...]:
         """Alg. 1 lines 7-9: learn from one round; returns the uploads that it triggers."""
+        for value in latencies:
+            if value is not None and not -inf < value < inf:
+                raise ValueError(f"latencies must be finite numbers, not {latencies}")
         index = choice if isinstance(choice, int) else choice.row
         uploads = []
         for part in self._parts.values():
@@ -152,6 +156,8 @@ class DeviceLearner:
 
     def observe_probe(self, latency: float, time: float = 0.0) -> tuple[Upload, ...]:
         """Learn from a timed exchange of `table.probe`; it feeds the link part only."""
+        if not -inf < latency < inf:
+            raise ValueError(f"a latency must be a finite number, not {latency}")
         part = self._parts["link"]
         part.accumulate(self._probe_row(part), latency, time)
         return (part.upload(time),) if part.in_flight is None else ()

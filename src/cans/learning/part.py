@@ -59,7 +59,8 @@ class PartLearner:
         self.round = 0  # of the pool that was adopted last
         self.in_flight: Upload | None = None
         self.retired = SufficientStatistics.zero(self.dimension)
-        arithmetic.estimate(state, 0, number)
+        if not state.physics.used:
+            arithmetic.estimate(state, 0, number)
 
     def read(self, holders: Array) -> SufficientStatistics:
         return SufficientStatistics.unpack(holders[0, self.number], self.dimension)

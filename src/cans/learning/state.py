@@ -73,7 +73,7 @@ class LearnerState(NamedTuple):
     epoch: IntArray  # (devices, parts)            of the pool that was adopted
     local: Array  # (devices, parts, size)         observed, not (yet) taken in by the server
     sent: Array  # (devices, parts, size)          the share of `local` that is on its way
-    inverse: Array  # (devices, parts, d, d)       (ridge I + Sigma)^-1
+    reach: Array  # (devices, parts, choices, d)   X (ridge I + Sigma)^-1; empty: not refined
     mean: Array  # (devices, parts, choices)       <theta, x>
     norm: Array  # (devices, parts, choices)       |x| in the norm of (ridge I + Sigma)^-1
     log_det: Array  # (devices, parts)             log det (ridge I + synced Sigma)
@@ -103,6 +103,7 @@ def new_state(
     parts, choices, dimension = rows.shape
     size = statistics_size(dimension)
     plain, slope = contributions(rows)
+    refined = devices if any(uses_local) and physics is None else 0
     radii = np.empty((devices, parts))
     for part in range(parts):
         radii[:, part] = radius[part]
@@ -120,7 +121,7 @@ def new_state(
         epoch=np.zeros((devices, parts), dtype=np.int64),
         local=np.zeros((devices, parts, size)),
         sent=np.zeros((devices, parts, size)),
-        inverse=np.zeros((devices, parts, dimension, dimension)),
+        reach=np.zeros((refined, parts, choices, dimension)),
         mean=np.zeros((devices, parts, choices)),
         norm=np.zeros((devices, parts, choices)),
         log_det=np.zeros((devices, parts)),

@@ -12,7 +12,6 @@ from cans.models.graph import subgraphs
 from cans.models.tensors import Tensor
 
 CLASSES = ("conv", "linear", "attention", "activation", "other")
-MAC_CLASSES = ("conv", "linear", "attention")
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv", "FusedConv", "DeformConv"})
 _PRODUCTS = frozenset(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cans.models.half import Half
 from cans.models.model import Model
-from cans.models.points import Half, Point
+from cans.models.points import Point
 from cans.models.tensors import Tensor
 
 

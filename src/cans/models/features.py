@@ -11,19 +11,31 @@ rich    MACs by class, weight bytes, operation count | crossing bytes, intercept
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cans.errors import unknown_name
-from cans.models.points import Half, Point
+from cans.models.half import Half
 
 FEATURE_SETS = ("mac3", "ops13", "rich")
 Columns = tuple[tuple[str, ...], NDArray[np.float64]]
 
 
+class Cut(Protocol):
+    """What a point must tell to be described."""
+
+    @property
+    def front(self) -> Half: ...
+    @property
+    def back(self) -> Half: ...
+    @property
+    def bytes(self) -> int: ...
+
+
 def feature_columns(
-    points: Sequence[Point], feature_set: str, link_bytes: Sequence[int] | None = None
+    points: Sequence[Cut], feature_set: str, link_bytes: Sequence[int] | None = None
 ) -> dict[str, Columns]:
     """Names and a (points, columns) matrix for each of `front`, `link` and `server`.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cans.errors import InputError
 from cans.models.codecs import Codec, codec_at
-from cans.models.counting import MAC_CLASSES
+from cans.models.half import MAC_CLASSES
 from cans.models.images import ImageSpec
 from cans.models.model import Model
 from cans.models.points import Point

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from cans.errors import InputError, ModelError
-from cans.models.counting import CLASSES, LAYOUT, MAC_CLASSES, NO_WORK
+from cans.models.counting import CLASSES, LAYOUT, NO_WORK
 from cans.models.fusion import Fusions
+from cans.models.half import Half
 from cans.models.model import Model
 from cans.models.selection import spread
 from cans.models.tensors import Tensor
 
 _MOST_TENSORS = 9  # more than this many is no cut worth suggesting
-
-
-@dataclass(frozen=True)
-class Half:
-    """Work of a front-end or a back-end, by operation class."""
-
-    macs: Mapping[str, int]  # elements, for the classes activation and other
-    ops: Mapping[str, int]
-    weight_bytes: int
-    bytes_moved: int
-
-    @property
-    def total_macs(self) -> int:
-        return sum(self.macs[each] for each in MAC_CLASSES)
-
-    @property
-    def total_ops(self) -> int:
-        return sum(self.ops.values())
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,8 @@ def play(
                 if state.physics.used:
                     learn(state, device, part, plain, slope, explained, time)
                 else:  # as `arithmetic.observe`, but a call with the whole state costs a third more
-                    state.gain[device, part] += state.norm[device, part, pick] ** 2
+                    if state.threshold[part] < np.inf:
+                        state.gain[device, part] += state.norm[device, part, pick] ** 2
                     accumulate(state.local[device, part], plain, slope, explained)
                     if state.uses_local[part]:
                         refine(state, device, part, pick, explained)

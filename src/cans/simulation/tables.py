@@ -7,6 +7,7 @@ again from the built-in graphs.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,7 +16,10 @@ import numpy as np
 
 from cans.errors import unknown_name
 from cans.learning.table import PartitionTable
+from cans.models.features import feature_columns
+from cans.models.half import Half
 
+PROBE_BYTES = 8192  # what a timed exchange of the link sends
 MODELS = ("vgg16", "resnet50", "vit_b16")
 
 
@@ -29,41 +33,34 @@ def load_document(model: str) -> dict[str, Any]:
     return document
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """A point of a document, as the features want it."""
+
+    front: Half
+    back: Half
+    bytes: int
+
+    @classmethod
+    def of(cls, point: dict[str, Any]) -> _Cut:
+        return cls(Half(**point["front"]), Half(**point["back"]), point["bytes"])
+
+
 @cache
 def load_table(model: str, feature_set: str) -> tuple[dict[str, Any], PartitionTable]:
     """A backbone's description and its features for the learner."""
     document = load_document(model)
-    points = document["points"]
-    columns = {"mac3": _mac3, "rich": _rich}[feature_set](points)
-    names = [point["name"] for point in points]
+    cuts = [_Cut.of(point) for point in document["points"]]
+    columns = feature_columns(cuts, feature_set)
+    probe = [PROBE_BYTES / max(cut.bytes for cut in cuts), 1.0]
     return document, PartitionTable(
-        model, names, **columns, digest=document["digest"], version=feature_set
+        model,
+        [point["name"] for point in document["points"]],
+        front=columns["front"][1],
+        link=columns["link"][1],
+        server=columns["server"][1],
+        names={segment: names for segment, (names, _) in columns.items()},
+        probe=np.array(probe[: columns["link"][1].shape[1]]),
+        digest=document["digest"],
+        version=feature_set,
     )
-
-
-def _macs(half: dict[str, Any]) -> float:
-    macs = half["macs"]
-    return float(macs["conv"] + macs["linear"] + macs["attention"])
-
-
-def _mac3(points: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "probe": np.array([8192.0]),
-        "front": np.array([[_macs(point["front"])] for point in points]),
-        "link": np.array([[point["bytes"]] for point in points]),
-        "server": np.array([[_macs(point["back"])] for point in points]),
-    }
-
-
-def _rich(points: list[dict[str, Any]]) -> dict[str, Any]:
-    def half(side: dict[str, Any]) -> list[float]:
-        classes = ("conv", "linear", "attention", "activation")
-        macs = [side["macs"][each] for each in classes]
-        return [*macs, side["weight_bytes"], sum(side["ops"].values())]
-
-    return {
-        "probe": np.array([8192.0, 1.0]),
-        "front": np.array([half(point["front"]) for point in points]),
-        "link": np.array([[point["bytes"], float(point["bytes"] > 0)] for point in points]),
-        "server": np.array([half(point["back"]) for point in points]),
-    }

@@ -74,6 +74,33 @@ class World:
     sample_count: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     # (places, choices, most, 3) measured rounds to draw from instead of noise, and how many
 
+    def __post_init__(self) -> None:
+        # Compiled code does not check its indices: what it is given must fit.
+        places, choices = len(self.front_ms), self.table.choices
+        for name, shape in {
+            "network_of": (self.devices,),
+            "place_of": (self.devices,),
+            "front_ms": (places, choices),
+            "link_ms": (places, choices),
+            "link_fixed_ms": (choices,),
+            "server_ms": (places, choices),
+            "probe_ms": (places, 2),
+            "allowed": (places, choices),
+        }.items():
+            if getattr(self, name).shape != shape:
+                found = getattr(self, name).shape
+                raise ValueError(f"{name} of world {self.name!r} must be {shape}, not {found}")
+        for name, count in {
+            "type_of": len(self.types),
+            "network_of": len(self.networks),
+            "place_of": places,
+        }.items():
+            values = getattr(self, name)
+            if len(values) == 0 or values.min() < 0 or values.max() >= count:
+                raise ValueError(f"{name} of world {self.name!r} must lie in 0 .. {count - 1}")
+        if not self.allowed.any(axis=1).all():
+            raise ValueError(f"world {self.name!r} has a place where nothing is allowed")
+
     @property
     def devices(self) -> int:
         return len(self.type_of)

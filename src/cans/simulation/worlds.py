@@ -13,14 +13,13 @@ import numpy as np
 from cans.errors import InputError, unknown_name
 from cans.learning.state import Array, IntArray
 from cans.learning.table import PartitionTable
+from cans.models.half import Half
 from cans.simulation.drift import FAST_MBPS, everything_moves
-from cans.simulation.tables import load_table
+from cans.simulation.tables import PROBE_BYTES, load_table
 from cans.simulation.trace import trace_world
 from cans.simulation.world import Gamma, Noise, Participation, World
 
 Kind = TypeVar("Kind", bound=StrEnum)
-
-PROBE_BYTES = 8192
 
 
 def compose(
@@ -79,8 +78,8 @@ def fleet(devices: int) -> IntArray:
 def _mac_world(name: str, model: str, devices: int, *, size_per_element: float) -> World:
     """MAC/f and size/B, the paper's simulation (section V-B)."""
     document, table = load_table(model, "mac3")
-    front = np.array([_macs(point["front"]) for point in document["points"]])
-    back = np.array([_macs(point["back"]) for point in document["points"]])
+    front = np.array([Half(**point["front"]).total_macs for point in document["points"]])
+    back = np.array([Half(**point["back"]).total_macs for point in document["points"]])
     size = np.array([point["bytes"] / 4 for point in document["points"]]) * size_per_element
     speed = np.array([20e12, 10.5e12, 75e9])  # MAC/s: Orin Nano, Xavier NX, Raspberry Pi 5
     return compose(
@@ -93,11 +92,6 @@ def _mac_world(name: str, model: str, devices: int, *, size_per_element: float) 
         link_fixed_ms=np.zeros(table.choices),
         probe_ms=np.array([[1e3 * size_per_element * PROBE_BYTES / 4 / 1e7, 0.0]]),
     )
-
-
-def _macs(half: dict[str, dict[str, float]]) -> float:
-    macs = half["macs"]
-    return macs["conv"] + macs["linear"] + macs["attention"]
 
 
 def paper(model: str, devices: int) -> World:
