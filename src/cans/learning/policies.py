@@ -57,6 +57,7 @@ class Physical:
     nonnegative: bool = True  # theta >= 0
     kappa: float = 2.0  # width in estimated standard deviations; 0: the constant beta instead
     prune: bool = True  # leave out choices that no possible theta makes best
+    codecs: bool = True  # a choice is a point with a codec; False: the first codec alone
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ ABLATIONS: dict[str, Policy] = {
         ),
         replace(_CANS, name="cans-stale-pools", title="cans-stale-pools", fresh=False),
         _physics("cans-all-points", prune=False),
+        _physics("cans-one-codec", codecs=False),
         _physics("cans-any-sign", nonnegative=False),
         _physics("cans-fixed-radius", kappa=0.0),
         _each_part("cans-no-forgetting", half_life_s=inf),

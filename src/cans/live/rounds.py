@@ -59,6 +59,22 @@ class Round:
     failure: CansError | None = None  # of the server
 
 
+@dataclass(frozen=True)
+class Cargo:
+    """What leaves the device. Writing it is the device's work, so it counts as front-end time."""
+
+    tensors: list[memoryview]
+    encoding_ms: float
+    ready: float  # when it was written, by the performance counter
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.tensors)
+
+    def front_ms(self, front: FrontRun) -> float | None:
+        return front.steady_seconds * 1e3 + self.encoding_ms if front.settled else None
+
+
 class Rounds:
     """Plays rounds for one device."""
 
@@ -102,31 +118,36 @@ class Rounds:
     def _remote_round(
         self, job: Job, choice: Choice, why: str, front: FrontRun, server: int, begin: float
     ) -> Round:
-        sent = perf_counter()
-        point = self._model.points[choice.point]
-        codec = self._model.codecs[choice.point, choice.codec]
-        tensors = [_view(codec.encode(front.crossing[each.name])) for each in point.tensors]
-        self._contact.pace.wait(sum(each.nbytes for each in tensors), job.deadline)
+        cargo = self._encoded(choice, front)
+        self._contact.pace.wait(cargo.nbytes, job.deadline)
         rest = self.times.rest(choice.point) if self._options.local else None
         patience = Patience.by(job.deadline, rest)
         header = self._header(choice)
         header.patience_ms = patience.until_none * 1e3
         link = self._contact.links[server]
         if not self._options.local:
-            reply = link.infer(header, tensors, patience.until_none)
+            reply = link.infer(header, cargo.tensors, patience.until_none)
             outputs = self._outputs(front, reply)
-            return self._answered(choice, why, front, reply, outputs, tensors, server, begin, sent)
+            return self._answered(choice, why, front, reply, outputs, cargo, server, begin)
         work = partial(self._local.rest, choice.point, front)
         with self._hedger.arm(patience.until_own, work) as hedge:
             try:
-                reply = link.infer(header, tensors, patience.until_none)
+                reply = link.infer(header, cargo.tensors, patience.until_none)
                 outputs = self._outputs(front, reply)
             except CansError as error:  # no answer in time, or one that is none
                 own = hedge.result(job.deadline)
-                return self._fallen_back(job, choice, why, own, front, error, tensors, begin)
+                return self._fallen_back(job, choice, why, own, front, error, cargo, begin)
             if hedge.drop():
                 why = f"{why}; answered when this device had begun to finish by itself"
-            return self._answered(choice, why, front, reply, outputs, tensors, server, begin, sent)
+            return self._answered(choice, why, front, reply, outputs, cargo, server, begin)
+
+    def _encoded(self, choice: Choice, front: FrontRun) -> Cargo:
+        begin = perf_counter()
+        codec = self._model.codecs[choice.point, choice.codec]
+        wanted = self._model.points[choice.point].tensors
+        tensors = [_view(codec.encode(front.crossing[each.name])) for each in wanted]
+        ready = perf_counter()
+        return Cargo(tensors, (ready - begin) * 1e3, ready)
 
     def _outputs(self, front: FrontRun, reply: Reply) -> dict[str, Array]:
         """All of the model's, from both halves."""
@@ -160,13 +181,13 @@ class Rounds:
 
     def _answered(
         self, choice: Choice, why: str, front: FrontRun, reply: Reply, outputs: dict[str, Array],
-        tensors: list[memoryview], server: int, begin: float, sent: float,
+        cargo: Cargo, server: int, begin: float,
     ) -> Round:  # fmt: skip
         end = perf_counter()
         header = reply.header
-        link_ms, server_ms = parted((end - sent) * 1e3, header.compute_ms + header.queue_ms)
+        link_ms, server_ms = parted((end - cargo.ready) * 1e3, header.compute_ms + header.queue_ms)
         measured = Measured(
-            front.steady_seconds * 1e3 if front.settled else None,
+            cargo.front_ms(front),
             link_ms,
             None if header.warming else server_ms,
             (end - begin) * 1e3,
@@ -176,24 +197,23 @@ class Rounds:
             answered_by=self._contact.links[server].server,
             link_ms=nan if link_ms is None else link_ms,
             server_ms=nan if server_ms is None else server_ms,
-            queue_ms=header.queue_ms, bytes_up=sum(each.nbytes for each in tensors),
+            queue_ms=header.queue_ms, bytes_up=cargo.nbytes,
+            front_ms=front.seconds * 1e3 + cargo.encoding_ms,
         )  # fmt: skip
         return Round(outputs, choice, measured, report, choice.point, header.pools)
 
     def _fallen_back(
         self, job: Job, choice: Choice, why: str, own: LocalRun, front: FrontRun,
-        failure: CansError, tensors: list[memoryview], begin: float,
+        failure: CansError, cargo: Cargo, begin: float,
     ) -> Round:  # fmt: skip
         end = perf_counter()
         if monotonic() > job.deadline:
             raise DeadlineExceeded("this device could not finish in time")
         if own.exit:
             why = f"{why}; left at exit {own.exit}"
-        front_ms = front.steady_seconds * 1e3 if front.settled else None
-        measured = Measured(front_ms, None, None, (end - begin) * 1e3)
+        measured = Measured(cargo.front_ms(front), None, None, (end - begin) * 1e3)
         report = self._report(
-            choice, why, front, measured, begin, end, fallback=str(failure),
-            bytes_up=sum(each.nbytes for each in tensors),
+            choice, why, front, measured, begin, end, fallback=str(failure), bytes_up=cargo.nbytes,
         )  # fmt: skip
         outputs = {**front.outputs, **own.outputs}
         return Round(outputs, choice, measured, report, choice.point, failure=failure)
