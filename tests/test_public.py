@@ -11,6 +11,8 @@ import pytest
 
 import cans
 import cans.learning
+import cans.live
+import cans.models
 import cans.simulation
 
 REPOSITORY = Path(__file__).parent.parent
@@ -63,7 +65,7 @@ def test_learning_names() -> None:
 def modules() -> list[str]:
     return [
         found.name
-        for package in (cans.learning, cans.simulation)
+        for package in (cans.learning, cans.models, cans.simulation, cans.live)
         for found in pkgutil.iter_modules(package.__path__, package.__name__ + ".")
     ]
 

@@ -425,7 +425,7 @@ def fresh(postgres: Postgres) -> Postgres:
     import psycopg
 
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS cans_pools, cans_senders")
+        connection.execute("DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals")
     return postgres
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def convolutions(path: Path, layers: int = 4, channels: int = 8, size: int = 16) -> Path:
-    """conv + relu, so many times, then a classifier; random weights."""
+def convolutions(
+    path: Path, layers: int = 4, channels: int = 8, size: int = 16, exits: Sequence[int] = ()
+) -> Path:
+    """conv + relu, so many times, then a classifier; random weights. After each layer in `exits`
+    an early classifier of probabilities, the output `exit` with the layer's number."""
     rng = np.random.default_rng(0)
-    nodes, weights = [], []
+    nodes, weights, early = [], [], []
     name, before = "input", 3
     for i in range(layers):
         shape = (channels, before, 3, 3)
@@ -21,6 +25,14 @@ def convolutions(path: Path, layers: int = 4, channels: int = 8, size: int = 16)
         nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
         name, before = f"r{i}", channels
+        if i in exits:
+            values = rng.standard_normal((channels, 10)).astype(np.float32)
+            weights.append(numpy_helper.from_array(values, f"we{i}"))
+            nodes.append(helper.make_node("GlobalAveragePool", [name], [f"pe{i}"]))
+            nodes.append(helper.make_node("Flatten", [f"pe{i}"], [f"fe{i}"]))
+            nodes.append(helper.make_node("MatMul", [f"fe{i}", f"we{i}"], [f"se{i}"]))
+            nodes.append(helper.make_node("Softmax", [f"se{i}"], [f"exit{i}"], axis=1))
+            early.append(helper.make_tensor_value_info(f"exit{i}", TensorProto.FLOAT, [1, 10]))
     nodes.append(helper.make_node("GlobalAveragePool", [name], ["pooled"]))
     nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"]))
     values = rng.standard_normal((channels, 10)).astype(np.float32)
@@ -30,9 +42,24 @@ def convolutions(path: Path, layers: int = 4, channels: int = 8, size: int = 16)
         nodes,
         "convolutions",
         [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, size, size])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 10])],
+        [*early, helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 10])],
         weights,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+    return path
+
+
+def with_weights_beside(path: Path, folder: str = "layers", **more: int) -> Path:
+    """The same with every weight in a file of its own; all but the first in a folder below."""
+    model = onnx.load(str(convolutions(path, **more)))  # type: ignore[arg-type]
+    for i, tensor in enumerate(model.graph.initializer):
+        location = f"{folder}/{tensor.name}.bin" if i else f"{tensor.name}.bin"
+        target = path.parent / location
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(tensor.raw_data)
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
     onnx.save(model, str(path))
     return path

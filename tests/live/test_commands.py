@@ -16,7 +16,7 @@ import pytest
 
 from cans.cli import main
 from cans.live.device import Device
-from tests.live.onnx_models import convolutions
+from tests.live.onnx_models import convolutions, with_weights_beside
 from tests.live.process import free_port
 
 CANS = [sys.executable, "-m", "cans.cli"]
@@ -60,13 +60,35 @@ def test_a_device_needs_no_copy_of_the_model(server: str, tmp_path: Path) -> Non
     document = json.loads(found.stdout)
     assert document["answered"] == 6
     assert document["failed"] == document["fallbacks"] == 0
-    assert document["joined"] is True
+    assert (document["joined"], document["model"]) == (True, "small")
     assert len(document["last"]["choices"]) > 4
     assert len(log.read_text().splitlines()) == 6
     assert list((tmp_path / ".cache/cans/models").glob("*.onnx"))
     again = run_cans("device", "--server", server, "--type", "rpi5", home=tmp_path)
     assert again.returncode == 0
     assert again.stdout.startswith("point ")
+
+
+def test_nor_of_one_with_weights_in_other_files(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    path = with_weights_beside(tmp_path / "model" / "spread.onnx")
+    port = free_port()
+    words = ["serve", "--model", str(path), "--listen", f"127.0.0.1:{port}", "--store", "memory:"]
+    process = subprocess.Popen([*CANS, *words], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "listening" in process.stderr.readline()
+    found = run_cans(
+        "device", "--server", f"127.0.0.1:{port}", "--count", "3", "--json", home=tmp_path
+    )
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    process.stderr.close()
+    assert found.returncode == 0, found.stderr
+    document = json.loads(found.stdout)
+    assert (document["answered"], document["joined"], document["refused"]) == (3, True, 0)
+    assert document["model"] == "spread"
+    assert len(list((tmp_path / ".cache/cans/models").glob("*/*.bin"))) == 1
+    assert len(list((tmp_path / ".cache/cans/models").glob("*/layers/*.bin"))) == 4
 
 
 def test_split_equals_whole(server: str, model: Path, tmp_path: Path) -> None:

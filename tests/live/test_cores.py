@@ -17,7 +17,7 @@ from cans.learning.part import PartRecord
 from cans.live.admission import Admission
 from cans.live.breaker import BreakerSettings, CircuitBreaker
 from cans.live.exits import Exits, confidence, parse_exit
-from cans.live.journal import DeviceState, read, written
+from cans.live.journal import DeviceState, RefusedUploads, read, written
 from cans.live.route import Route
 from cans.live.statefile import StateFile, free_slot
 from cans.live.timing import LocalTimes
@@ -179,7 +179,8 @@ def some_state(count: int = 3) -> DeviceState:
     value = statistics(count)
     record = PartRecord(KEY, 1, count, value, value, value if count % 2 else None, value)
     who = DeviceIdentity("a", "b", "rpi5", "lab")
-    return DeviceState(who, b"", (record,) * 2, True, 5, 4, (record,))
+    refused = (RefusedUploads(KEY, value, 2, "not believed"),) * (count % 3)
+    return DeviceState(who, b"", (record,) * 2, True, 5, 4, (record,), refused)
 
 
 def same(a: DeviceState, b: DeviceState) -> bool:
@@ -258,4 +259,6 @@ def test_exits() -> None:
     assert confidence(np.array([[0.2, 0.8], [0.6, 0.4]])) == pytest.approx(0.6)
     with pytest.raises(InputError, match="outputs are"):
         Exits(toy(), [("nowhere", 0.5)])
-    assert Exits(toy(), []).earliest is None
+    with pytest.raises(InputError, match="twice"):
+        Exits(toy(), [("y", 0.5), ("y", 0.6)])
+    assert Exits(toy(), []).points == Exits(toy(), [("y", 0.5)]).points == ()

@@ -1,12 +1,10 @@
-"""What devices do besides inferring: resume, watch, fetch, give up, leave early."""
+"""What devices do besides inferring: resume, watch, give up."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,13 @@ import numpy as np
 import pytest
 
 import cans
-from cans.errors import DeadlineExceeded, InputError, RemoteProtocolError, Unreachable
+from cans.errors import DeadlineExceeded, InputError, Unreachable
 from cans.live.device import Device
-from cans.live.fetch import fetch_model
-from cans.live.link import Link
 from tests.live.faults import QUICK, wait_until
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager
 from tests.live.running import Running, running, terms
-from tests.live.toy import ToyPoint, ToyRun, example, toy
+from tests.live.toy import example, toy
 
 
 def test_public_name() -> None:
@@ -177,66 +173,6 @@ def test_one_state_folder_one_device(tmp_path: Path) -> None:
         Device("127.0.0.1:1", toy(), state=tmp_path, connect_seconds=0.2)
     with pytest.raises(InputError, match="remembers device 'a'"):
         Device("127.0.0.1:1", toy(), state=tmp_path, connect_seconds=0.2, device="b")
-
-
-def test_a_model_is_fetched_from_any_byte_on(tmp_path: Path) -> None:
-    content = np.random.default_rng(0).bytes(3_500_000)
-    file, digest = tmp_path / "model.onnx", sha256(content).hexdigest()
-    file.write_bytes(content)
-    model = replace(toy(), file=file, file_sha256=digest)
-    shown: list[int] = []
-    with running(model) as server:
-        link = Link(server.address)
-        cache = tmp_path / "cache"
-        cache.mkdir()
-        (cache / f"{digest}.part").write_bytes(content[:1_234_567])
-        found = fetch_model(link, "toy", digest, cache, lambda done, _: shown.append(done))
-        assert found.read_bytes() == content
-        assert shown[1] > 1_234_567
-        (cache / f"{digest}.onnx").unlink()
-        (cache / f"{digest}.part").write_bytes(b"x" * 100)
-        with pytest.raises(RemoteProtocolError, match="not the one announced"):
-            fetch_model(link, "toy", digest, cache)
-        with pytest.raises(RemoteProtocolError, match="no proper digest"):
-            fetch_model(link, "toy", "../etc", cache)
-        link.close()
-
-
-def test_early_exits(tmp_path: Path) -> None:
-    """A model with an output in the middle: a sure one ends a local run there."""
-
-    def model() -> Any:
-        made = toy()
-        points = list(made.executor.points)
-        points[2] = ToyPoint("p2", points[2].tensors, ("early",))
-        points[3] = ToyPoint("p3", points[3].tensors, ("early",))
-        points[-1] = ToyPoint("p4", (), ("early", "y"))
-        made.executor.points = points
-        run = made.executor.run_front
-
-        def run_front(point: int, inputs: Any) -> Any:
-            found = run(point, inputs)
-            scores = np.array([[inputs["t0"][0, 0], 0.0]], np.float32)
-            early = {"early": scores} if point >= 2 else {}
-            return ToyRun({**found.outputs, **early}, found.crossing, found.seconds)
-
-        made.executor.run_front = run_front
-        return replace(made, outputs=("early", "y"))
-
-    book = Ledger()
-    with running(model(), terms=terms("local")) as server, Device(
-        server.address, model(), state=tmp_path, exits=(("early", 0.9),), stopwatch=book
-    ) as device:  # fmt: skip
-        sure, unsure = example(), example()
-        sure["t0"][0, 0], unsure["t0"][0, 0] = 9.0, 0.1
-        assert set(device.infer(sure)) == {"early"}
-        assert device.last is not None
-        assert device.last.point == 2
-        assert "exit early" in device.last.why
-        assert set(device.infer(unsure)) == {"early", "y"}
-        device.settle()
-    (first, exited), (second, _) = book.rounds
-    assert (first, exited.link, second) == (2, None, 4)
 
 
 def test_another_model_is_refused_clearly(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from cans.errors import InputError, Refused, StoreError
 from cans.learning import EdgeAggregator, SufficientStatistics, Upload
-from cans.live.store import Judged, MemoryStore, Store, open_store
+from cans.live.store import Judged, MemoryStore, Refusals, Store, open_store
 from tests.live.postgres import Postgres
 from tests.live.values import KEY, statistics, upload
 
@@ -37,7 +38,7 @@ def _drop_tables(server: Postgres) -> None:
     import psycopg
 
     with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS cans_pools, cans_senders")
+        connection.execute("DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals")
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_merging_equals_the_aggregator(store: Store) -> None:
     for i in range(20):
         each = upload(f"device-{i % 3}", i // 3, seed=i, key=KEY if i % 2 else OTHER)
         expected = edge.merge(each, 7.0)
-        (download,) = store.merge([Judged(each)], 7.0)
+        ((download, *_),) = store.merge([Judged(each)], 7.0)
         assert download.statistics.equals(expected.statistics)
         assert download.key == expected.key
         assert (download.epoch, download.round) == (expected.epoch, expected.round)
@@ -69,7 +70,7 @@ def test_pools_age_and_start_anew_as_the_aggregator_does(store: Store) -> None:
     for i in range(60):
         each = Upload("a", "first", key, 0, i, statistics(i, 1) if i < 30 else slow(i), 10.0 * i)
         expected = edge.merge(each, 10.0 * i)
-        (download,) = store.merge([Judged(each)], 10.0 * i)
+        ((download, *_),) = store.merge([Judged(each)], 10.0 * i)
         assert download.statistics.equals(expected.statistics)
         assert (download.epoch, download.round) == (expected.epoch, expected.round)
     assert sum(account.total for account in store.accounts()) == 60
@@ -88,10 +89,11 @@ def slow(seed: int) -> SufficientStatistics:
 
 
 def test_a_repeat_changes_nothing_and_is_acknowledged(store: Store) -> None:
-    first = store.merge([Judged(upload())], 0.0)[0]
+    (first,) = store.merge([Judged(upload())], 0.0)
     again = store.merge([Judged(upload()), Judged(upload())], 0.0)
-    assert [each.acknowledged for each in again] == [0, 0]
-    assert all(each.statistics.equals(first.statistics) for each in again)
+    assert [first.repeated, *(each.repeated for each in again)] == [False, True, True]
+    assert [each.download.acknowledged for each in again] == [0, 0]
+    assert all(e.download.statistics.equals(first.download.statistics) for e in again)
     assert total(store) == upload().statistics.count
 
 
@@ -109,12 +111,39 @@ def test_any_order_gives_the_same_pool(store: Store) -> None:
 def test_refused_uploads_are_counted_apart_and_acknowledged_once(store: Store) -> None:
     store.merge([Judged(upload())], 0.0)
     bad = upload("bad", 0, seed=2)
-    for _ in range(2):
-        (download,) = store.merge([Judged(bad, "nonsense")], 0.0)
-        assert download.acknowledged == 0
+    for repeated in (False, True):
+        (merged,) = store.merge([Judged(bad, "nonsense")], 5.0)
+        assert merged.download.acknowledged == 0
+        assert (merged.refused, merged.repeated) == ("nonsense", repeated)
     (account,) = store.accounts()
     assert account.refused == bad.statistics.count
     assert account.pool.statistics.equals(upload().statistics)
+    worse = upload("bad", 1, seed=3)
+    store.merge([Judged(worse, "more of it")], 6.0)
+    both = bad.statistics.count + worse.statistics.count
+    assert store.refused() == {(KEY, "bad", "first"): Refusals(2, both, 1, "more of it", 6.0)}
+
+
+def test_a_repeat_is_told_the_verdict_of_then(store: Store) -> None:
+    """Other limits since the first time do not make a merged upload refused, or the reverse."""
+    store.merge([Judged(upload("a", 0))], 0.0)
+    (merged,) = store.merge([Judged(upload("a", 0), "too slow by now")], 0.0)
+    assert (merged.refused, merged.repeated) == ("", True)
+    store.merge([Judged(upload("b", 0), "too slow")], 0.0)
+    (merged,) = store.merge([Judged(upload("b", 0))], 0.0)
+    assert (merged.refused, merged.repeated) == ("too slow", True)
+    assert store.refused().keys() == {(KEY, "b", "first")}
+    assert total(store) == 2
+
+
+def test_absurd_claims_are_counted_without_overflow(store: Store) -> None:
+    for sequence in range(4):
+        lie = replace(upload("bad", sequence).statistics, count=2**62)
+        store.merge([Judged(replace(upload("bad", sequence), statistics=lie), "a lie")], 0.0)
+    (account,) = store.accounts()
+    (refusals,) = store.refused().values()
+    assert account.refused == refusals.observations == 2**62
+    assert refusals.uploads == 4
 
 
 def test_all_or_none(store: Store) -> None:
@@ -129,7 +158,7 @@ def test_all_or_none(store: Store) -> None:
 def test_a_reset_retires(store: Store) -> None:
     store.merge([Judged(upload("a", 0, seed=1))], 0.0)
     assert store.reset(KEY).epoch == 1
-    (late,) = store.merge([Judged(upload("b", 0, seed=2))], 0.0)
+    ((late, *_),) = store.merge([Judged(upload("b", 0, seed=2))], 0.0)
     assert late.epoch == 1
     assert late.statistics.count == 0
     (account,) = store.accounts()
@@ -149,9 +178,11 @@ def test_versions_tell_what_changed(store: Store) -> None:
 def test_a_closed_store_opens_with_all_it_had(opener: Callable[[], Store]) -> None:
     store = opener()
     store.merge([Judged(upload("a", 0)), Judged(upload("a", 0, key=OTHER))], 0.0)
-    before = store.accounts()
+    store.merge([Judged(upload("b", 0), "nonsense")], 0.0)
+    before, refused = store.accounts(), store.refused()
     store.close()
     store = opener()
+    assert store.refused() == refused != {}
     assert {a.key: a.total for a in store.accounts()} == {a.key: a.total for a in before}
     store.merge([Judged(upload("a", 0))], 0.0)  # a repeat, also after the restart
     assert {a.key: a.total for a in store.accounts()} == {a.key: a.total for a in before}

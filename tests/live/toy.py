@@ -83,6 +83,10 @@ class ToyExecutor:
             return ToyRun({"y": value}, seconds=seconds)
         return ToyRun({}, {f"t{point_index}": value}, seconds)
 
+    def run_on(self, point_index: int, to_index: int, crossing: Arrays) -> ToyRun:
+        value, seconds = self._run(crossing[f"t{point_index}"], point_index, to_index)
+        return ToyRun({}, {f"t{to_index}": value}, seconds)
+
     def run_back(self, point_index: int, crossing: Arrays) -> ToyRun:
         value, seconds = self._run(crossing[f"t{point_index}"], point_index, len(self.points) - 1)
         return ToyRun({"y": value}, seconds=seconds)

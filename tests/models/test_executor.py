@@ -152,3 +152,44 @@ def test_early_exits_stay_on_the_device(tmp_path: Path) -> None:
     assert set(front.outputs) == {"exit3"}
     assert front.outputs["exit3"].sum() == pytest.approx(1, abs=1e-4)
     assert set(executor.run_back(pool3, front.crossing).outputs) == {"exit4", "probabilities"}
+
+
+def test_a_front_end_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    model = load("vgg16-exits")
+    points = find_points(model)
+    executor = Executor(model, points)
+    pool3, pool4 = (i for i, point in enumerate(points) if point.name in ("pool3", "pool4"))
+    inputs = random_inputs(model.inputs, np.random.default_rng(0))
+    whole = executor.run_whole(inputs)
+    seen: list[str] = []
+    executor.on_block = lambda name, own, wall: seen.append(name)
+    front = executor.run_front(pool3, inputs)
+    between = executor.run_on(pool3, pool4, front.crossing)
+    rest = executor.continue_locally(pool4, between.crossing)
+    assert seen == [point.name for point in points[1:]]  # every block once
+    assert set(between.outputs) == {"exit4"}
+    for name, made in {**front.outputs, **between.outputs, **rest.outputs}.items():
+        np.testing.assert_allclose(made, whole[name], atol=1e-5)
+    again = [executor.run_on(pool3, pool4, front.crossing) for _ in range(2)]
+    assert [between.settled, *(run.settled for run in again)] == [False, False, True]
+    for wrong in ((pool4, pool3), (pool3, pool3), (pool3, len(points) - 1)):
+        with pytest.raises(InputError, match="nothing to run"):
+            executor.run_on(*wrong, front.crossing)
+
+
+def test_what_crosses_twice_crosses_on(mobilenet) -> None:
+    """With several tensors at a cut, one may cross the next cut as well, untouched in between."""
+    model = mobilenet[0]
+    points = find_points(model, max_tensors=2)
+    executor = Executor(model, points)
+    inputs = random_inputs(model.inputs, np.random.default_rng(0))
+    for i in range(1, len(points) - 2):
+        shared = {t.name for t in points[i].tensors} & {t.name for t in points[i + 1].tensors}
+        if shared:
+            break
+    else:
+        pytest.skip("no tensor of this model crosses two cuts")
+    between = executor.run_on(i, i + 1, executor.run_front(i, inputs).crossing)
+    direct = executor.run_front(i + 1, inputs)
+    for name, value in direct.crossing.items():
+        np.testing.assert_allclose(between.crossing[name], value, atol=1e-4)

@@ -310,6 +310,26 @@ def test_external_data(tmp_path: Path, size_threshold: int) -> None:
     assert load(path).digest != before  # the weights are part of the identity
 
 
+def test_the_digest_goes_by_names_not_by_where_links_lead(tmp_path: Path) -> None:
+    nodes = [conv("x", "a"), conv("a", "b"), node("Flatten", ["b"], "o")]
+    path = save(tmp_path / "m.onnx", nodes, IMAGE, ["o"], convs("a", "b"))
+    model = onnx.load(path)
+    onnx.save(
+        model, path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0
+    )
+    plain = load(path)
+    assert list(plain.beside) == sorted(plain.beside)
+    assert len(plain.beside) >= 2
+    for number, name in enumerate(reversed(plain.beside)):  # the other way round, elsewhere
+        target = tmp_path / "blobs" / str(number)
+        target.parent.mkdir(exist_ok=True)
+        (tmp_path / name).rename(target)
+        (tmp_path / name).symlink_to(target)
+    linked = load(path)
+    assert linked.digest == plain.digest
+    assert list(linked.beside) == list(plain.beside)
+
+
 def test_links_into_a_download_cache(tmp_path: Path) -> None:
     store, shown = tmp_path / "blobs", tmp_path / "shown"
     store.mkdir()

@@ -135,3 +135,17 @@ def test_the_same_seed_draws_the_same_episode() -> None:
 def test_a_world_that_does_not_fit_itself_is_refused(change, said) -> None:
     with pytest.raises(ValueError, match=said):
         replace(make_world("paper", "vgg16", 4), **change)
+
+
+@pytest.mark.parametrize("model", ["vgg16", "resnet50", "vit_b16"])
+def test_in_world_codecs_fewer_bits_send_less_and_cost_a_little_work(model) -> None:
+    world = make_world("codecs", model, 3)
+    table = world.table
+    rows = {(table.points[p], c): n for n, (p, c) in enumerate(zip(table.point_of, table.codec_of,
+                                                                  strict=True))}  # fmt: skip
+    plain, small = rows["input", "float32"], rows["input", "uint8"]
+    assert world.link_ms[0, small] == pytest.approx(world.link_ms[0, plain] / 4)
+    assert world.front_ms[2, small] > world.front_ms[2, plain] == 0.0
+    assert world.server_ms[0, small] > world.server_ms[0, plain]
+    pi = sum(world.segments_ms(2))
+    assert table.codec_of[int(pi.argmin())] == "uint8"

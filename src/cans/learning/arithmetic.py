@@ -16,10 +16,12 @@ import numpy as np
 
 from cans.learning.algebra import (
     accumulate,
+    aged,
     b_of,
     cholesky,
     inverse_from,
     log_determinant,
+    remaining,
     sigma_of,
     times,
 )
@@ -188,3 +190,12 @@ def snapshot(state: LearnerState, device: int, part: int) -> None:
 def acknowledged(state: LearnerState, device: int, part: int) -> None:
     """The server has it: drop it from the buffer, and nothing that was observed meanwhile."""
     state.local[device, part] -= state.sent[device, part]
+
+
+def credit(state: LearnerState, device: int, part: int, time: float) -> None:
+    """What the server has taken in is in its pool: add it to our copy until a newer one comes."""
+    elapsed = time - state.synced_time[device, part]
+    left = remaining(elapsed, state.half_life[part])
+    state.synced[device, part] = aged(state.synced[device, part], left) + state.sent[device, part]
+    state.synced_time[device, part] = max(time, state.synced_time[device, part])
+    state.physics.stale[device, part] = True

@@ -177,8 +177,8 @@ class DeviceLearner:
         part.adopt(download)
 
     def acknowledge(self, download: Download) -> None:
-        """Take note that an upload has arrived, without adopting the pool that came with it."""
-        self._parts[download.key.part].acknowledge(download)
+        """Take note that an upload has arrived, without adopting the pool it went into."""
+        self._parts[download.key.part].credit(download)
 
     def flush(self, time: float = 0.0) -> tuple[Upload, ...]:
         """Upload every shared part now, trigger or not; what is already on its way goes again."""

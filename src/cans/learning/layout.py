@@ -62,10 +62,13 @@ def _physics(
 ) -> Physics:
     rows = padded(features)
     parts, choices, width = rows.shape
+    first = table.codec_of[0]
     names = [part.name for part in policy.parts]
     both = "front" in names and "server" in names
     assert policy.physical is not None
-    viable = viable_choices(table) if policy.physical.prune else np.ones(choices, dtype=np.bool_)
+    viable = np.array([policy.physical.codecs or codec == first for codec in table.codec_of])
+    if policy.physical.prune:
+        viable = viable_choices(table, policy.physical.codecs)
     return Physics(
         used=True,
         kappa=policy.physical.kappa,

@@ -137,6 +137,15 @@ class PartLearner:
             arithmetic.acknowledged(self.state, 0, self.number)
             self.in_flight = None
 
+    def credit(self, download: Download) -> None:
+        """As `acknowledge`, for who does not adopt the pool now: our copy of it has the upload too,
+        unless it is newer than that, or of another epoch."""
+        arrived = self.in_flight is not None and download.acknowledged == self.in_flight.sequence
+        self.acknowledge(download)
+        same = download.epoch == self.epoch and download.round > self.round
+        if arrived and same and self.state.physics.used:
+            arithmetic.credit(self.state, 0, self.number, download.time)
+
     def _retire(self) -> None:
         # What is in the buffer was observed for an epoch that the server has ended. What is on
         # its way stays there: the server retires it when it arrives.

@@ -57,6 +57,7 @@ class Physical:
     nonnegative: bool = True  # theta >= 0
     kappa: float = 2.0  # width in estimated standard deviations; 0: the constant beta instead
     prune: bool = True  # leave out choices that no possible theta makes best
+    codecs: bool = True  # a choice is a point with a codec; False: the first codec alone
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _warm(part: Part) -> Part:
     return replace(part, warm=True)
 
 
-def _shared(part: Part, pool: Pool, half_life_s: float) -> Part:
+def _shared(part: Part, pool: Pool, half_life_s: float, spread: float = 0.2) -> Part:
     return replace(
         part,
         pool=pool,
@@ -144,7 +145,7 @@ def _shared(part: Part, pool: Pool, half_life_s: float) -> Part:
         eager=True,
         half_life_s=half_life_s,
         watched=True,
-        spread=0.2,
+        spread=spread,
     )
 
 
@@ -154,12 +155,13 @@ _CANS = Policy(
     (
         _shared(_warm(_FRONT), Pool.GROUP, 3600.0),
         _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK, 600.0),
-        _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, 1800.0),
+        # one server for all: it has one pace
+        _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, 1800.0, spread=0.0),
     ),
     fresh=True,
     physical=Physical(),
     ridge=1e-9,
-    probe_after_s=20.0,
+    probe_after_s=10.0,
 )
 
 
@@ -185,6 +187,7 @@ ABLATIONS: dict[str, Policy] = {
         ),
         replace(_CANS, name="cans-stale-pools", title="cans-stale-pools", fresh=False),
         _physics("cans-all-points", prune=False),
+        _physics("cans-one-codec", codecs=False),
         _physics("cans-any-sign", nonnegative=False),
         _physics("cans-fixed-radius", kappa=0.0),
         _each_part("cans-no-forgetting", half_life_s=inf),

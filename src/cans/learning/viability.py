@@ -20,11 +20,11 @@ SLACK = 0.02
 
 
 @cache
-def viable_choices(table: PartitionTable) -> BoolArray:
+def viable_choices(table: PartitionTable, all_codecs: bool = True) -> BoolArray:
     """The choices that are best for some possible theta, up to the slack."""
     costs = np.hstack([table.front, table.link])
-    keep = np.ones(len(costs), dtype=np.bool_)
-    for choice in range(len(costs)):
+    keep = np.array([all_codecs or codec == table.codec_of[0] for codec in table.codec_of])
+    for choice in np.flatnonzero(keep).tolist():
         keep[choice] = not _dominated(costs, keep, choice)
     for choice in np.flatnonzero(keep).tolist():
         others = keep.copy()

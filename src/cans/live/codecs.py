@@ -4,10 +4,10 @@ either side, and the models layer's codecs for all others."""
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from cans import models
 from cans.errors import RemoteProtocolError, RunError
 from cans.live.execution import Array, Codec
 
@@ -35,17 +35,15 @@ RAW: Codec = Raw()
 class Written:
     """A codec of the models layer; bytes it cannot read are the other side's mistake."""
 
-    def __init__(self, codec: Any) -> None:
+    def __init__(self, codec: models.Codec) -> None:
         self._codec = codec
         self.name: str = codec.name
 
     def encode(self, array: Array) -> bytes:
-        data: bytes = self._codec.encode(array)
-        return data
+        return self._codec.encode(array)
 
     def decode(self, payload: memoryview, shape: tuple[int, ...], dtype: str) -> Array:
         try:
-            array: Array = self._codec.decode(payload, shape, dtype)
+            return self._codec.decode(payload, shape, dtype)
         except RunError as error:
             raise RemoteProtocolError(str(error)) from None
-        return array

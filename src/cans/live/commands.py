@@ -98,7 +98,7 @@ def serve(
     cutting = _cutting(max_tensors, max_points, image, shape or [])
     models = [
         split(load_model(each, cutting), cutting, codecs=codec or ["float32"], features=features,
-              threads=threads)
+              threads=threads, to_send=True)
         for each in model
     ]  # fmt: skip
 

@@ -85,7 +85,7 @@ class Contact:
 
         def done() -> None:
             try:
-                self._inbox.put(Synced(server, pending.result().pools))
+                self._inbox.put(Synced(server, uploads, pending.result().pools))
             except CansError as error:
                 self._inbox.put(NotSynced(server, error))
 

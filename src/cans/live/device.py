@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import monotonic
@@ -16,41 +14,28 @@ from typing import Any, Self
 
 import numpy as np
 
-from cans.errors import (
-    CansError,
-    DeadlineExceeded,
-    InputError,
-    ModelError,
-    Refused,
-    StoreError,
-    Unreachable,
-)
+from cans.errors import CansError, DeadlineExceeded, InputError, StoreError
 from cans.learning import DeviceIdentity, Upload
-from cans.live import wire
 from cans.live.agent import Agent, Task
 from cans.live.clock import Clock
 from cans.live.contact import Contact
-from cans.live.execution import Array, Arrays, Cutting, SplitModel
+from cans.live.execution import Array, Arrays, SplitModel
 from cans.live.experience import Experience
-from cans.live.fetch import Progress, cache_folder, fetch_model
+from cans.live.fetch import Progress
 from cans.live.inbox import Inbox
-from cans.live.journal import DeviceState
 from cans.live.link import parse_servers
-from cans.live.loading import load_model, split
 from cans.live.memory import keep_memory
 from cans.live.options import DeviceOptions
 from cans.live.preparing import prepare_fronts
-from cans.live.proto import edge
 from cans.live.report import Report
 from cans.live.rounds import Job, Rounds
 from cans.live.route import Route
+from cans.live.starting import OwnModel, first_welcome, remembered
 from cans.live.statefile import StateFile, default_folder, free_slot
+from cans.live.tending import Tending
 from cans.live.timing import Monotonic, Stopwatch
 from cans.live.usage import Usage
 from cans.live.warmstart import measure_whole, offline_runs
-from cans.live.welcome import cutting_in
-
-_PERMANENT = {"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"}
 
 
 class Device:
@@ -98,19 +83,10 @@ class Device:
     ) -> None:
         options = self.options
         self._file = StateFile(options.state) if options.state else free_slot(_default_base(source))
-        state = self._remembered()
-        loaded = None
-        if isinstance(source, SplitModel):
-            wanted = source.digest
-        else:
-            loaded = None if source is None else _loaded_as_it_is(source)
-            wanted = loaded.digest if loaded else Path(source or "").stem
-        welcome = self._first_welcome(state.identity, wanted)
-        self.model = (
-            source
-            if isinstance(source, SplitModel)
-            else self._cut(source, loaded, welcome, state, progress)
-        )
+        state = remembered(self._file, options)
+        own = OwnModel(source)
+        welcome = first_welcome(self._contact, self._route, state.identity, own.wanted)
+        self.model = own.cut(self._contact, welcome, state, options.local, progress)
         if options.prepare:
             prepare_fronts(self.model, options.local)
         self.model.executor.on_block = self._on_block
@@ -121,74 +97,15 @@ class Device:
         if welcome is not None:
             self._accept(*welcome)
         self._experience.save()
+        tending = Tending(
+            self.model.digest, self._experience, self._contact, self._inbox, self._route,
+            self._clock, self._begin,
+        )  # fmt: skip
         self._agent = Agent(
-            options, self.model.digest, self._experience, self._contact, self._inbox, self._route,
-            self._rounds, self._stopwatch, Usage(self.model.executor, "front"), self._clock,
-            self._begin,
+            options, self._experience, self._inbox, self._rounds, tending, self._stopwatch,
+            Usage(self.model.executor, "front"), self._clock,
         )  # fmt: skip
         self._agent.start()
-
-    def _remembered(self) -> DeviceState:
-        """The state of last time, or a new one; a new one has a new incarnation."""
-        assert self._file is not None
-        options = self.options
-        state = self._file.load()
-        if state is None:
-            device = options.device or f"{options.type}-{secrets.token_hex(4)}"
-            who = DeviceIdentity(device, secrets.token_hex(8), options.type, options.network)
-            return DeviceState(who)
-        who = state.identity._replace(type=options.type, network=options.network)
-        if options.device is not None and options.device != who.device:
-            raise InputError(
-                f"{self._file.folder} remembers device {who.device!r}, not {options.device!r}; "
-                "give another --state"
-            )
-        return replace(state, identity=who)
-
-    def _first_welcome(self, who: DeviceIdentity, model: str) -> tuple[int, Any] | None:
-        """Join the first server that answers; None if none does. A server that says no for good
-        is an error now: the user should know."""
-        for index in range(len(self.options.servers)):
-            try:
-                return index, self._contact.join(index, who, model)
-            except Refused as error:
-                if error.code in _PERMANENT:
-                    raise InputError(f"the server refuses this device: {error}") from None
-                self._route.join_failed(index, monotonic())
-            except CansError:
-                self._route.join_failed(index, monotonic())
-        return None
-
-    def _cut(
-        self,
-        source: str | PathLike[str] | None,
-        loaded: Any,
-        welcome: tuple[int, Any] | None,
-        state: DeviceState,
-        progress: Progress | None,
-    ) -> SplitModel:
-        """The model, cut as the server cuts it (or did, when it was last heard of)."""
-        terms = welcome[1] if welcome else None
-        if terms is None and state.welcome:
-            terms = wire.parse(edge.Welcome, state.welcome)
-        cutting = cutting_in(terms.cutting) if terms is not None else Cutting()
-        if loaded is None or cutting.shapes:
-            if source is None:
-                source = self._fetched(welcome, terms, progress)
-            loaded = load_model(source, cutting)
-        return split(loaded, cutting, local=self.options.local)
-
-    def _fetched(
-        self, welcome: tuple[int, Any] | None, terms: Any, progress: Progress | None
-    ) -> str | Path:
-        if terms is None:
-            raise Unreachable("no server answers, and this device has no model of its own")
-        if not terms.model_file_sha256:  # a built-in model: the name is enough
-            return str(terms.model_name)
-        link = self._contact.links[welcome[0] if welcome else 0]
-        return fetch_model(
-            link, terms.table.digest, terms.model_file_sha256, cache_folder(), progress
-        )
 
     def _accept(self, server: int, welcome: Any) -> None:
         self._experience.accept(welcome)
@@ -274,7 +191,7 @@ class Device:
 
     def testbed(self, force: int | None = None, pace_mbps: float | None = None) -> None:
         """Testbeds: take this choice from now on (None: the policy's), and upload no faster."""
-        self._rounds.forced = force
+        self._rounds.chooser.forced = force
         self._contact.pace.mbps = pace_mbps
 
     def _do(self, work: Callable[[Agent], None]) -> None:
@@ -296,6 +213,11 @@ class Device:
         return self._experience.state.identity
 
     @property
+    def refused(self) -> int:
+        """Observations of this device that the server did not believe and keeps out of pools."""
+        return sum(each.statistics.count for each in self._experience.state.refused)
+
+    @property
     def joined(self) -> bool:
         """Is there a server that requests may go to?"""
         return self._route.usable is not None
@@ -305,6 +227,7 @@ class Device:
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.close()
+            self._rounds.close()
             self._experience.save()
         self._contact.close()
         if self._file is not None:
@@ -329,11 +252,3 @@ _LATE = "no answer in time, neither from the server nor from this device"
 def _default_base(source: object) -> Path:
     name = source.name if isinstance(source, SplitModel) else Path(str(source or "any")).stem
     return default_folder(name)
-
-
-def _loaded_as_it_is(source: str | PathLike[str]) -> Any:
-    """The model, unless its inputs have open dimensions: those the server knows."""
-    try:
-        return load_model(source, Cutting())
-    except ModelError:
-        return None

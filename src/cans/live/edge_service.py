@@ -65,7 +65,7 @@ class EdgeService:
             pools=merged + [wire.download_out(each) for each in current],
             largest_message=self._largest,
             model_name=model.name,
-            model_file_sha256=model.file_sha256,
+            model_file_sha256=model.files[0].sha256 if model.files else "",
         )
         terms_out(self._catalogue.terms, reply)
         _log.info("device joined", extra={**identity._asdict(), "model": model.name})
@@ -175,7 +175,7 @@ class EdgeService:
     async def fetch_model(self, data: bytes, caller: Caller) -> AsyncIterator[bytes]:
         request = wire.parse(edge.FetchModelRequest, data)
         model = self._catalogue.find(request.model)
-        async for chunk in chunks(model, request.offset):
+        async for chunk in chunks(model, request.file, request.offset):
             yield wire.serialized(chunk)
 
 

@@ -62,13 +62,14 @@ class FrontRun(HalfRun, Protocol):
 
 
 class Executor(Protocol):
-    """Runs either half of any point."""
+    """Runs either half of any point, and from one point on to a later one."""
 
     on_block: BlockHook | None
 
     @property
     def points(self) -> Sequence[Point]: ...
     def run_front(self, point_index: int, inputs: Arrays) -> FrontRun: ...
+    def run_on(self, point_index: int, to_index: int, crossing: Arrays) -> FrontRun: ...
     def run_back(self, point_index: int, crossing: Arrays) -> HalfRun: ...
     def continue_locally(self, point_index: int, crossing: Arrays) -> HalfRun: ...
     def prepare_in_background(self, point_index: int, sides: Sequence[str] = ...) -> object: ...
@@ -98,6 +99,16 @@ class Cutting:
 
 
 @dataclass(frozen=True)
+class ModelFile:
+    """A file that devices can fetch."""
+
+    name: str  # relative to the model's folder
+    path: Path
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class SplitModel:
     """A model that can be run in halves, with all that both sides must agree on."""
 
@@ -108,8 +119,7 @@ class SplitModel:
     executor: Executor
     table: PartitionTable
     codecs: Mapping[tuple[int, str], Codec]  # by point and name
-    file: Path | None = None  # what FetchModel sends
-    file_sha256: str = ""
+    files: tuple[ModelFile, ...] = ()  # what FetchModel sends: the model file first
     cutting: Cutting = field(default_factory=Cutting)
 
     @property

@@ -8,7 +8,6 @@ from math import nan
 import numpy as np
 
 from cans.errors import InputError
-from cans.learning import Choice, DeviceLearner
 from cans.live.execution import Array, SplitModel
 
 
@@ -17,31 +16,26 @@ class Exits:
 
     def __init__(self, model: SplitModel, wanted: Sequence[tuple[str, float]]) -> None:
         self._thresholds = dict(wanted)
+        if len(self._thresholds) < len(wanted):
+            raise InputError("--exit: an output is named twice")
         for name in self._thresholds:
             if name not in model.outputs:
                 raise InputError(f"--exit {name}: the model's outputs are {list(model.outputs)}")
-        found = [
-            index
-            for index, point in enumerate(model.points[:-1])
-            if any(name in point.outputs for name in self._thresholds)
-        ]
-        self.earliest: int | None = found[0] if found else None
-        """The first point whose front-end has made an exit's output."""
+        made_at = {name: i for i, point in reversed(list(enumerate(model.points)))
+                   for name in point.outputs if name in self._thresholds}  # fmt: skip
+        self.points = tuple(sorted({i for i in made_at.values() if i < model.last}))
+        """Where a run stops to look: the first points that have each exit's output."""
 
-    def sure(self, outputs: Mapping[str, Array]) -> str | None:
-        """The exit that is sure enough, if any: its most likely class is likely enough."""
+    def after(self, point: int) -> int | None:
+        """Where to look next."""
+        return next((each for each in self.points if each > point), None)
+
+    def sure(self, outputs: Mapping[str, Array]) -> str:
+        """The exit that is sure enough: its most likely class is likely enough. Empty: none."""
         for name, threshold in self._thresholds.items():
             if name in outputs and confidence(outputs[name]) >= threshold:
                 return name
-        return None
-
-    @staticmethod
-    def as_choice(point: int, learner: DeviceLearner | None) -> Choice | None:
-        """The choice whose front-end has run: that run is experience with it."""
-        if learner is None or point not in learner.table.point_of:
-            return None
-        row = learner.table.point_of.index(point)
-        return Choice(row, point, learner.table.codec_of[row], nan, 0.0)
+        return ""
 
 
 def confidence(scores: Array) -> float:

@@ -10,13 +10,22 @@ from typing import Any
 import numpy as np
 
 from cans.errors import CansError, Refused, RemoteProtocolError
-from cans.learning import Choice, DeviceLearner, Latencies, PartitionTable, PoolKey, Upload
+from cans.learning import (
+    Choice,
+    DeviceLearner,
+    Latencies,
+    PartitionTable,
+    PoolKey,
+    SufficientStatistics,
+    Upload,
+)
 from cans.learning.part import pool_key
 from cans.live import wire
 from cans.live.execution import SplitModel
-from cans.live.journal import DeviceState
+from cans.live.journal import DeviceState, RefusedUploads
 from cans.live.proto import edge
 from cans.live.statefile import StateFile
+from cans.live.timing import believable
 from cans.live.welcome import Terms, table_in, terms_in
 
 _log = logging.getLogger(__name__)
@@ -100,7 +109,7 @@ class Experience:
     def start(self, offline: Sequence[tuple[int, float]]) -> tuple[Upload, ...]:
         """Begin with offline experience: (choice, front milliseconds) each."""
         assert self.learner is not None
-        uploads = self.learner.join(offline)
+        uploads = self.learner.join([each for each in offline if self._believes(each[1])])
         self._state = replace(self._state, joined=True)
         self._keep(lasting=True)
         return uploads
@@ -108,8 +117,10 @@ class Experience:
     # --- the verbs ---
 
     def observe(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
-        """Learn from a round and commit it; the uploads it triggers may be sent then."""
+        """Learn from a round and commit it; the uploads it triggers may be sent then. A latency
+        that cannot be believed is taken as one that was not measured."""
         assert self.learner is not None
+        latencies = Latencies(*(ms if self._believes(ms) else None for ms in latencies))
         uploads = self.learner.observe(choice, latencies, time)
         learned = any(ms is not None for ms in latencies)
         self._state = replace(self._state, observations=self._state.observations + learned)
@@ -122,9 +133,15 @@ class Experience:
     def observe_probe(self, milliseconds: float, time: float) -> tuple[Upload, ...]:
         """Learn of the link from a small exchange that was timed for its own sake."""
         assert self.learner is not None
+        if not self._believes(milliseconds):
+            return ()
         uploads = self.learner.observe_probe(milliseconds, time)
         self._keep(lasting=bool(uploads))
         return uploads
+
+    def _believes(self, milliseconds: float | None) -> bool:
+        assert self.terms is not None
+        return believable(milliseconds, self.terms.limits)
 
     def answered(self, lasting: bool = False) -> None:
         self._state = replace(self._state, inferences=self._state.inferences + 1)
@@ -141,11 +158,27 @@ class Experience:
             except RemoteProtocolError as error:
                 _log.warning("pool passed over", extra={"reason": str(error)})
                 continue
-            if message.refused:
-                _log.warning("our upload was refused", extra={"reason": message.refused})
+            if message.refused and download.acknowledged is not None:
+                self._set_aside(download.key, download.acknowledged, message.refused)
             self.learner.adopt(download)
             version = (download.epoch, download.round)
             self.known[download.key] = max(self.known[download.key], version)
+
+    def _set_aside(self, key: PoolKey, sequence: int, reason: str) -> None:
+        """The server has refused an upload for good: it leaves the learner, not the books."""
+        assert self.learner is not None
+        for upload in self.learner.pending():
+            if (upload.key, upload.sequence) == (key, sequence):
+                before = {each.key: each for each in self._state.refused}
+                empty = SufficientStatistics.zero(upload.statistics.dimension)
+                known = before.get(key) or RefusedUploads(key, empty, 0, "")
+                before[key] = known.and_one(upload.statistics, reason)
+                self._state = replace(self._state, refused=tuple(before.values()))
+                _log.warning(
+                    "our upload was refused",
+                    extra={"pool": ":".join(key), "reason": reason,
+                           "observations": upload.statistics.count},
+                )  # fmt: skip
 
     def _check(self, key: PoolKey, sigma: np.ndarray[Any, Any]) -> None:
         if self._dimensions.get(key) != len(sigma):
@@ -167,6 +200,12 @@ class Experience:
     def owes(self) -> bool:
         """There are uploads to deliver, even if they cannot be sent just now."""
         return self.learner is not None and bool(self.learner.pending())
+
+    def still_owes(self, uploads: Iterable[Upload]) -> bool:
+        """Whether any of these is not acknowledged yet."""
+        pending = () if self.learner is None else self.learner.pending()
+        owed = {(each.key, each.sequence) for each in pending}
+        return any((each.key, each.sequence) in owed for each in uploads)
 
     # --- keeping ---
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from threading import Condition
 from typing import Any
 
 from cans.errors import CansError
+from cans.learning import Upload
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class NotWelcomed:
 @dataclass(frozen=True)
 class Synced:
     server: int
+    uploads: Sequence[Upload]
     pools: Any
 
 

@@ -10,13 +10,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cans.errors import RemoteProtocolError
-from cans.learning import DeviceIdentity
+from cans.learning import DeviceIdentity, PoolKey, SufficientStatistics
 from cans.learning.part import PartRecord
 from cans.live import wire
 from cans.live.proto import edge
 
 _MAGIC = b"CANSv1\n"
 _HEAD = len(_MAGIC) + 8
+
+
+@dataclass(frozen=True)
+class RefusedUploads:
+    """What the server kept out of one pool: counted there, and not forgotten here."""
+
+    key: PoolKey
+    statistics: SufficientStatistics
+    uploads: int
+    reason: str  # of the last one
+
+    def and_one(self, statistics: SufficientStatistics, reason: str) -> RefusedUploads:
+        return RefusedUploads(self.key, self.statistics + statistics, self.uploads + 1, reason)
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,7 @@ class DeviceState:
     inferences: int = 0
     observations: int = 0
     former: tuple[PartRecord, ...] = field(default=())  # of terms the server has left behind
+    refused: tuple[RefusedUploads, ...] = ()
 
 
 def written(state: DeviceState) -> bytes:
@@ -40,6 +54,7 @@ def written(state: DeviceState) -> bytes:
         inferences=state.inferences,
         observations=state.observations,
         former=[wire.record_out(each) for each in state.former],
+        refused=map(_refused_out, state.refused),
     )
     if state.welcome:
         message.welcome.ParseFromString(state.welcome)
@@ -64,4 +79,19 @@ def read(data: bytes) -> DeviceState:
         message.inferences,
         message.observations,
         tuple(map(wire.record_in, message.former)),
+        tuple(map(_refused_in, message.refused)),
     )
+
+
+def _refused_out(refused: RefusedUploads) -> Any:
+    return edge.RefusedUploads(
+        key=wire.key_out(refused.key),
+        statistics=wire.statistics_out(refused.statistics),
+        uploads=refused.uploads,
+        reason=refused.reason,
+    )
+
+
+def _refused_in(message: Any) -> RefusedUploads:
+    statistics = wire.statistics_in(message.statistics)
+    return RefusedUploads(wire.key_in(message.key), statistics, message.uploads, message.reason)

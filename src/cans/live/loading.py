@@ -4,34 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from os import PathLike
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cans import learning, models  # of `models`, what is used is imported then: ONNX is heavy
 from cans.errors import InputError
 from cans.live.codecs import RAW, Written
 from cans.live.execution import BlockHook, Codec, Cutting, SplitModel
 from cans.live.link import PROBE_BYTES
-from cans.live.modelfile import digest_of
+from cans.live.modelfile import files_of
 from cans.live.welcome import table_version
 
 
-def _models() -> Any:
-    """The models layer; loaded when a model is, because ONNX Runtime is heavy."""
-    return import_module("cans.models")
-
-
-def load_model(source: str | PathLike[str], cutting: Cutting) -> Any:
+def load_model(source: str | PathLike[str], cutting: Cutting) -> models.Model:
     """The model of a file or a built-in name, not yet cut."""
-    return _models().load(source, dict(cutting.shapes))
+    return models.load(source, dict(cutting.shapes))
+
+
+def is_built_in(name: str) -> bool:
+    from cans.models import builtin
+
+    return name in builtin.NAMES
 
 
 def split(
-    model: Any,
+    model: models.Model,
     cutting: Cutting,
     *,
     codecs: Sequence[str] = ("float32",),
@@ -39,14 +38,14 @@ def split(
     threads: int = 1,
     local: bool = True,
     on_block: BlockHook | None = None,
+    to_send: bool = False,
 ) -> SplitModel:
-    """Cut a model; `codecs` are the choices its table offers (a device can read them all)."""
-    models = _models()
+    """Cut a model; `codecs` are the choices its table offers (a device can read them all), and
+    `to_send` says that devices may fetch it."""
     points = models.find_points(model, cutting.max_tensors, cutting.max_points)
     image = models.ImageSpec.parse(cutting.image) if cutting.image else None
     table = models.PartitionTable.of(model, points, features, tuple(codecs), image)
     table = replace(table, probe=_probe(table, points, codecs, image))
-    file = _single_file(model)
     executor = models.Executor(model, points, threads=threads, local=local, on_block=on_block)
     return SplitModel(
         name=model.name,
@@ -56,15 +55,13 @@ def split(
         executor=executor,
         table=replace(table, version=table_version(table, points)),
         codecs=_codecs(len(points), image),
-        file=file,
-        file_sha256=model.digest if file else "",
+        files=files_of(model) if to_send else (),
         cutting=cutting,
     )
 
 
-def _codecs(points: int, image: Any) -> dict[tuple[int, str], Codec]:
+def _codecs(points: int, image: models.ImageSpec | None) -> dict[tuple[int, str], Codec]:
     """Every codec at every point where it applies."""
-    models = _models()
     found: dict[tuple[int, str], Codec] = {}
     for point in range(points - 1):
         for name in (*models.CODECS, "jpeg"):
@@ -81,23 +78,17 @@ def _codecs(points: int, image: Any) -> dict[tuple[int, str], Codec]:
 
 
 def _probe(
-    table: Any, points: Sequence[Any], codecs: Sequence[str], image: Any
+    table: learning.PartitionTable,
+    points: Sequence[models.Point],
+    codecs: Sequence[str],
+    image: models.ImageSpec | None,
 ) -> NDArray[np.float64]:
     """The link's features of a small exchange, on the scale of the table's columns."""
-    codec_at = _models().codec_at
     sizes = [
         sum(codec.size(tensor.shape, tensor.dtype) for tensor in point.tensors)
         for point in points[:-1]
         for name in codecs
-        if (codec := codec_at(name, point.index, image)) is not None
+        if (codec := models.codec_at(name, point.index, image)) is not None
     ]
     names = table.names.get("link", ("bytes",))
     return np.array([PROBE_BYTES / max(sizes) if each == "bytes" else 1.0 for each in names])
-
-
-def _single_file(model: Any) -> Path | None:
-    """What FetchModel can send: one file that holds everything, and so has the model's digest."""
-    source: Path | None = model.source
-    if source is None or digest_of(source) != model.digest:
-        return None
-    return source

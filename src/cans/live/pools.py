@@ -8,26 +8,20 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from cans.errors import StoreError
+from cans.errors import Refused, RemoteProtocolError, StoreError
 from cans.learning import Download, PoolKey, Upload
 from cans.learning.plausibility import implausible
 from cans.live.catalogue import Catalogue
 from cans.live.clock import Clock
-from cans.live.store import Judged, Store
+from cans.live.store import Judged, Merged, Refusals, Store
 
 _log = logging.getLogger(__name__)
+MOST_RECALLED = 20  # devices whose refused uploads are named at start-up
 POLL_SECONDS = 0.25  # how soon another server's merges are noticed
 Version = tuple[int, int]  # epoch, round
 Result = TypeVar("Result")
-
-
-class Merged(NamedTuple):
-    """A pool after an upload, and why the upload was set aside, if it was."""
-
-    download: Download
-    refused: str
 
 
 class Pools:
@@ -43,8 +37,8 @@ class Pools:
         self._watched: dict[PoolKey, int] = {}
         self._poller: asyncio.Task[None] | None = None
         self._closing = False
-        self.merged = 0  # uploads
-        self.refused = 0  # uploads
+        self.merged = 0  # uploads, each counted once however often it came
+        self.refused = 0
 
     # --- merging ---
 
@@ -58,23 +52,45 @@ class Pools:
     async def _merge(self, uploads: Sequence[Upload]) -> list[Merged]:
         now = self._clock.now()
         judged = [self._judge(upload, now) for upload in uploads]
-        downloads = await self._in_thread(self._store.merge, judged, now)
-        for each in downloads:
-            self._note(each)
-        self.merged += sum(not each.refused for each in judged)
-        self.refused += sum(bool(each.refused) for each in judged)
-        return [Merged(a, b.refused) for a, b in zip(downloads, judged, strict=True)]
+        merged = await self._in_thread(self._store.merge, judged, now)
+        for upload, each in zip(uploads, merged, strict=True):
+            self._note(each.download)
+            if each.repeated:
+                continue
+            self.merged += not each.refused
+            self.refused += bool(each.refused)
+            if each.refused:
+                _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
+        return merged
 
     def _judge(self, upload: Upload, now: float) -> Judged:
-        rows = self._catalogue.rows(upload.key)
-        reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
-        if reason:
-            _log.warning(
-                "upload refused",
-                extra={"device": upload.device, "pool": ":".join(upload.key), "reason": reason},
+        try:
+            rows = self._catalogue.rows(upload.key)
+        except Refused as error:
+            raise Refused(f"upload of {upload.device!r}: {error}", error.code) from None
+        if upload.statistics.dimension != rows.shape[1]:
+            # Not statistics of this pool at all; those below are only hard to believe.
+            raise RemoteProtocolError(
+                f"upload of {upload.device!r}: dimension {upload.statistics.dimension} "
+                f"for part {upload.key.part!r}, which has {rows.shape[1]}"
             )
+        reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
         # A clock that runs ahead must not make an observation younger than it can be.
         return Judged(replace(upload, time=min(upload.time, now)), reason or "")
+
+    async def recall(self) -> None:
+        """Name the devices whose uploads were kept out before this server started."""
+        by_device: dict[str, list[Refusals]] = {}
+        for (_, device, _), each in (await self._in_thread(self._store.refused)).items():
+            by_device.setdefault(device, []).append(each)
+        worst = sorted(by_device.items(), key=lambda each: -sum(one.uploads for one in each[1]))
+        for device, theirs in worst[:MOST_RECALLED]:
+            _log.warning(
+                "uploads were refused before",
+                extra={"device": device, "uploads": sum(each.uploads for each in theirs),
+                       "observations": sum(each.observations for each in theirs),
+                       "reason": max(theirs, key=lambda each: each.time).reason},
+            )  # fmt: skip
 
     # --- reading ---
 
@@ -158,3 +174,13 @@ class Pools:
                 await self._poller
         self._thread.shutdown(wait=True)
         self._store.close()
+
+
+def _named(upload: Upload) -> dict[str, Any]:
+    """An upload in the words of a log."""
+    return {
+        "device": upload.device,
+        "pool": ":".join(upload.key),
+        "sequence": upload.sequence,
+        "observations": upload.statistics.count,
+    }

@@ -1,14 +1,12 @@
-"""Waiting for the server with an eye on the clock, and finishing here when it is time to."""
+"""Waiting for the server with an eye on the clock: how long, and what nobody waits for any more."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from math import inf
 from time import monotonic, sleep
-
-from cans.errors import DeadlineExceeded
-from cans.live.execution import Array, Arrays, Executor
-from cans.live.timing import LocalTimes
+from typing import NamedTuple
 
 SAFETY = 1.25  # local runs are given so much more than they took before
 MARGIN = 0.02  # seconds to put an answer together, and ...
@@ -24,42 +22,34 @@ class Abandonment:
     """Lets the run of a thread be given up between two blocks."""
 
     def __init__(self) -> None:
-        self._given_up: dict[int, threading.Event] = {}
+        self._given_up: dict[int, Callable[[], bool]] = {}
 
-    def begin(self, given_up: threading.Event) -> None:
+    def begin(self, given_up: Callable[[], bool]) -> None:
         self._given_up[threading.get_ident()] = given_up
 
     def end(self) -> None:
         self._given_up.pop(threading.get_ident(), None)
 
     def check(self) -> None:
-        event = self._given_up.get(threading.get_ident())
-        if event is not None and event.is_set():
+        given_up = self._given_up.get(threading.get_ident())
+        if given_up is not None and given_up():
             raise Abandoned
 
 
-class Fallback:
-    """Finishes on this device what the server did not."""
+class Patience(NamedTuple):
+    """Seconds from now."""
 
-    def __init__(self, executor: Executor, times: LocalTimes, local: bool) -> None:
-        self._executor = executor
-        self._times = times
-        self._local = local
+    until_own: float  # then this device begins to finish by itself
+    until_none: float  # then it will have, and an answer is of no use any more
 
-    def patience(self, point: int, deadline: float) -> float:
-        """Seconds to wait for the server: as long as this device could still finish in time."""
+    @classmethod
+    def by(cls, deadline: float, rest: float | None) -> Patience:
+        """As late as can be, for a device that finishes in `rest` seconds; None: it cannot."""
         left = deadline - monotonic()
-        if self._local:
-            left -= MARGIN + SHARE * left + SAFETY * self._times.rest(point)
-        return max(left, LEAST)
-
-    def finish(self, point: int, crossing: Arrays, deadline: float) -> dict[str, Array]:
-        """The rest of the model, here; raises `DeadlineExceeded` rather than come late."""
-        run = self._executor.continue_locally(point, crossing)
-        self._times.ran_rest(point, run.seconds)
-        if monotonic() > deadline:
-            raise DeadlineExceeded("this device could not finish in time")
-        return run.outputs
+        if rest is None:
+            return cls(inf, max(left, LEAST))
+        begin = max(left - MARGIN - SHARE * left - SAFETY * rest, LEAST)
+        return cls(begin, begin + rest)
 
 
 class Pace:

@@ -5,33 +5,35 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cans.errors import (
     CansError,
     DeadlineExceeded,
-    InputError,
     RemoteProtocolError,
     Unreachable,
 )
-from cans.learning import Choice, Context, DeviceLearner
+from cans.learning import Choice
 from cans.live import wire
 from cans.live.backend import outputs_in
+from cans.live.choosing import Chooser
 from cans.live.contact import Contact, known_out
 from cans.live.execution import Array, Arrays, FrontRun, SplitModel
 from cans.live.exits import Exits
 from cans.live.experience import Experience
+from cans.live.hedge import Hedger
 from cans.live.link import Reply
+from cans.live.local import LocalRun, LocalRuns
 from cans.live.options import DeviceOptions
 from cans.live.proto import edge
-from cans.live.report import Report, reason
-from cans.live.request import Abandonment, Fallback
-from cans.live.timing import LocalTimes, Measured
+from cans.live.report import Report
+from cans.live.request import Abandonment, Patience
+from cans.live.timing import LocalTimes, Measured, parted
 
 
 @dataclass
@@ -52,9 +54,25 @@ class Round:
     choice: Choice | None  # None: nothing was chosen, no server has set the terms yet
     measured: Measured
     report: Report
+    front: int  # the point to which the front-end ran in one piece
     pools: Any = ()  # downloads that came with the reply
     failure: CansError | None = None  # of the server
-    settled: bool = True
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """What leaves the device. Writing it is the device's work, so it counts as front-end time."""
+
+    tensors: list[memoryview]
+    encoding_ms: float
+    ready: float  # when it was written, by the performance counter
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.tensors)
+
+    def front_ms(self, front: FrontRun) -> float | None:
+        return front.steady_seconds * 1e3 + self.encoding_ms if front.settled else None
 
 
 class Rounds:
@@ -72,94 +90,71 @@ class Rounds:
         self._model = model
         self._experience = experience
         self._contact = contact
-        self._random = random
+        self.chooser = Chooser(options, experience, random)
         self.abandonment = Abandonment()
         self.times = LocalTimes()
-        self.fallback = Fallback(model.executor, self.times, options.local)
-        self._exits = Exits(model, options.exits)
+        self._local = LocalRuns(model, Exits(model, options.exits), self.times)
+        self._hedger = Hedger(self.abandonment)
         self._measured_ms: Array = np.zeros(0)
-        self.forced: int | None = None  # testbeds: take this choice, whatever the policy says
 
     def play(self, job: Job, server: int | None, time: float, why_not: str) -> Round:
         """Answer a request; `server` None: without one, and `why_not` says why."""
+        self._hedger.rest(job.deadline)
         begin = perf_counter()
-        choice, why = self._choose(server, time, why_not)
-        point = self._model.last if choice is None else choice.point
-        if point == self._model.last and not self._options.local:
-            raise Unreachable(f"{why_not or 'no server'}; this device holds no back-end")
-        exit_ = self._exits.earliest if point == self._model.last else None
-        front = self._model.executor.run_front(point if exit_ is None else exit_, job.inputs)
-        if exit_ is not None:
-            return self._continue_past_exits(job, choice, why, exit_, front, begin)
-        if point == self._model.last:
-            self.times.ran_whole(front.seconds)
-            return self._local_round(choice, why, front.outputs, front, point, begin)
-        assert choice is not None
+        choice, why = self.chooser.choose(server, time, why_not)
+        if choice is None or choice.point == self._model.last:
+            if not self._options.local:
+                raise Unreachable(f"{why_not or 'no server'}; this device holds no back-end")
+            return self._local_round(job, choice, why, begin)
         assert server is not None
+        front = self._model.executor.run_front(choice.point, job.inputs)
         return self._remote_round(job, choice, why, front, server, begin)
 
-    # --- choosing ---
-
-    def _choose(self, server: int | None, time: float, why_not: str) -> tuple[Choice | None, str]:
-        learner = self._experience.learner
-        if learner is None:
-            return None, why_not or "no server has set the terms yet"
-        table = learner.table
-        if self.forced is not None and (server is not None or self.forced == table.local):
-            row = self.forced
-            forced = Choice(row, table.point_of[row], table.codec_of[row], nan, 0.0)
-            return forced, "the testbed asked for it"
-        allowed = self._allowed(learner, server)
-        normals = self._random.standard_normal(sum(len(getattr(table, s)[0]) for s in
-                                                   ("front", "link", "server")))  # fmt: skip
-        context = Context(
-            time=time, uniform=float(self._random.random()), normals=normals, allowed=allowed
-        )
-        choice = learner.select(context)
-        if not allowed[choice.row]:  # policies that do not ask what is allowed
-            row = int(allowed.argmax())
-            choice = Choice(row, table.point_of[row], table.codec_of[row], nan, 0.0)
-        if server is None:
-            return choice, why_not
-        return choice, reason(choice, learner.predictions()[0], table)
-
-    def _allowed(self, learner: DeviceLearner, server: int | None) -> NDArray[np.bool_]:
-        """Which choices may be taken now: by the user's constraints, and by who is there."""
-        constraints, table = self._options.constraints, learner.table
-        expected = None if constraints.deadline_ms is None else learner.predictions()[0]
-        allowed = constraints.allowed(table, expected)
-        if server is None:
-            allowed[:] = False
-            allowed[table.local] = True
-        elif not self._options.local:
-            allowed[table.local] = False
-            if not allowed.any():
-                raise InputError("the constraints leave a device without a local model no choice")
-        return allowed
+    def close(self) -> None:
+        self._hedger.close()
 
     # --- with the server ---
 
     def _remote_round(
         self, job: Job, choice: Choice, why: str, front: FrontRun, server: int, begin: float
     ) -> Round:
-        sent = perf_counter()
-        point = self._model.points[choice.point]
-        codec = self._model.codecs[choice.point, choice.codec]
-        tensors = [_view(codec.encode(front.crossing[each.name])) for each in point.tensors]
-        self._contact.pace.wait(sum(each.nbytes for each in tensors), job.deadline)
+        cargo = self._encoded(choice, front)
+        self._contact.pace.wait(cargo.nbytes, job.deadline)
+        rest = self.times.rest(choice.point) if self._options.local else None
+        patience = Patience.by(job.deadline, rest)
         header = self._header(choice)
-        seconds = self.fallback.patience(choice.point, job.deadline)
-        header.patience_ms = seconds * 1e3
-        try:
-            reply = self._contact.links[server].infer(header, tensors, seconds)
-            return self._answered(choice, why, front, reply, tensors, server, begin, sent)
-        except CansError as error:  # no answer in time, or one that is none
-            if not self._options.local:
-                raise
-            rest = self.fallback.finish(choice.point, front.crossing, job.deadline)
-            return self._fallen_back(
-                choice, why, {**front.outputs, **rest}, front, error, tensors, begin
-            )
+        header.patience_ms = patience.until_none * 1e3
+        link = self._contact.links[server]
+        if not self._options.local:
+            reply = link.infer(header, cargo.tensors, patience.until_none)
+            outputs = self._outputs(front, reply)
+            return self._answered(choice, why, front, reply, outputs, cargo, server, begin)
+        work = partial(self._local.rest, choice.point, front)
+        with self._hedger.arm(patience.until_own, work) as hedge:
+            try:
+                reply = link.infer(header, cargo.tensors, patience.until_none)
+                outputs = self._outputs(front, reply)
+            except CansError as error:  # no answer in time, or one that is none
+                own = hedge.result(job.deadline)
+                return self._fallen_back(job, choice, why, own, front, error, cargo, begin)
+            if hedge.drop():
+                why = f"{why}; answered when this device had begun to finish by itself"
+            return self._answered(choice, why, front, reply, outputs, cargo, server, begin)
+
+    def _encoded(self, choice: Choice, front: FrontRun) -> Cargo:
+        begin = perf_counter()
+        codec = self._model.codecs[choice.point, choice.codec]
+        wanted = self._model.points[choice.point].tensors
+        tensors = [_view(codec.encode(front.crossing[each.name])) for each in wanted]
+        ready = perf_counter()
+        return Cargo(tensors, (ready - begin) * 1e3, ready)
+
+    def _outputs(self, front: FrontRun, reply: Reply) -> dict[str, Array]:
+        """All of the model's, from both halves."""
+        outputs = {**front.outputs, **outputs_in(reply.header.tensors, reply.tensors)}
+        if set(outputs) != set(self._model.outputs):
+            raise RemoteProtocolError("the server answered with other outputs than the model has")
+        return outputs
 
     def _header(self, choice: Choice) -> Any:
         learner, terms = self._experience.learner, self._experience.terms
@@ -185,78 +180,63 @@ class Rounds:
         return header
 
     def _answered(
-        self, choice: Choice, why: str, front: FrontRun, reply: Reply,
-        tensors: list[memoryview], server: int, begin: float, sent: float,
+        self, choice: Choice, why: str, front: FrontRun, reply: Reply, outputs: dict[str, Array],
+        cargo: Cargo, server: int, begin: float,
     ) -> Round:  # fmt: skip
-        received = outputs_in(reply.header.tensors, reply.tensors)
-        outputs = {**front.outputs, **received}
-        if set(outputs) != set(self._model.outputs):
-            raise RemoteProtocolError("the server answered with other outputs than the model has")
         end = perf_counter()
         header = reply.header
-        server_ms = header.compute_ms + header.queue_ms
+        link_ms, server_ms = parted((end - cargo.ready) * 1e3, header.compute_ms + header.queue_ms)
         measured = Measured(
-            front.steady_seconds * 1e3 if front.settled else None,
-            (end - sent) * 1e3 - server_ms,
+            cargo.front_ms(front),
+            link_ms,
             None if header.warming else server_ms,
             (end - begin) * 1e3,
         )
         report = self._report(
             choice, why, front, measured, begin, end,
-            answered_by=self._contact.links[server].server, server_ms=server_ms,
-            queue_ms=header.queue_ms, bytes_up=sum(each.nbytes for each in tensors),
-            link_ms=(end - sent) * 1e3 - server_ms,
+            answered_by=self._contact.links[server].server,
+            link_ms=nan if link_ms is None else link_ms,
+            server_ms=nan if server_ms is None else server_ms,
+            queue_ms=header.queue_ms, bytes_up=cargo.nbytes,
+            front_ms=front.seconds * 1e3 + cargo.encoding_ms,
         )  # fmt: skip
-        return Round(outputs, choice, measured, report, header.pools, settled=front.settled)
+        return Round(outputs, choice, measured, report, choice.point, header.pools)
 
     def _fallen_back(
-        self, choice: Choice, why: str, outputs: dict[str, Array], front: FrontRun,
-        failure: CansError | None, tensors: list[memoryview], begin: float,
+        self, job: Job, choice: Choice, why: str, own: LocalRun, front: FrontRun,
+        failure: CansError, cargo: Cargo, begin: float,
     ) -> Round:  # fmt: skip
         end = perf_counter()
-        front_ms = front.steady_seconds * 1e3 if front.settled else None
-        measured = Measured(front_ms, None, None, (end - begin) * 1e3)
+        if monotonic() > job.deadline:
+            raise DeadlineExceeded("this device could not finish in time")
+        if own.exit:
+            why = f"{why}; left at exit {own.exit}"
+        measured = Measured(cargo.front_ms(front), None, None, (end - begin) * 1e3)
         report = self._report(
-            choice, why, front, measured, begin, end, fallback=str(failure),
-            bytes_up=sum(each.nbytes for each in tensors),
+            choice, why, front, measured, begin, end, fallback=str(failure), bytes_up=cargo.nbytes,
         )  # fmt: skip
-        return Round(outputs, choice, measured, report, failure=failure, settled=front.settled)
+        outputs = {**front.outputs, **own.outputs}
+        return Round(outputs, choice, measured, report, choice.point, failure=failure)
 
     # --- without ---
 
-    def _local_round(
-        self, choice: Choice | None, why: str, outputs: dict[str, Array], front: FrontRun,
-        point: int, begin: float, rest: float | None = 0.0,
-    ) -> Round:  # fmt: skip
+    def _local_round(self, job: Job, choice: Choice | None, why: str, begin: float) -> Round:
+        run = self._local.whole(job.inputs)
         end = perf_counter()
-        front_ms = front.steady_seconds * 1e3 if front.settled else None
-        measured = Measured(front_ms, rest, rest, (end - begin) * 1e3)
-        report = self._report(choice, why, front, measured, begin, end, point=point)
-        return Round(outputs, choice, measured, report, settled=front.settled)
-
-    def _continue_past_exits(
-        self, job: Job, choice: Choice | None, why: str, point: int, front: FrontRun, begin: float
-    ) -> Round:
-        """A local run that looks at its early exits on the way."""
-        sure = self._exits.sure(front.outputs)
-        if sure:
-            why = f"{why}; left at exit {sure}"
-            taken = self._exits.as_choice(point, self._experience.learner)
+        elsewhere: float | None = 0.0  # what link and server took
+        if run.exit:
             # Only its front-end is experience: what the rest would have taken is not known.
-            rest = None
-            return self._local_round(taken, why, front.outputs, front, point, begin, rest)
-        outputs = {**front.outputs, **self.fallback.finish(point, front.crossing, job.deadline)}
-        end = perf_counter()
-        front_ms = (end - begin) * 1e3 if front.settled else None
-        self.times.ran_whole(end - begin)
-        measured = Measured(front_ms, 0.0, 0.0, (end - begin) * 1e3)
-        report = self._report(choice, why, front, measured, begin, end, front_ms=front_ms or nan)
-        return Round(outputs, choice, measured, report, settled=front.settled)
+            choice, elsewhere = self.chooser.exited(run.point), None
+            why = f"{why}; left at exit {run.exit}"
+        front_ms = run.steady_seconds * 1e3 if run.settled else None
+        measured = Measured(front_ms, elsewhere, elsewhere, (end - begin) * 1e3)
+        report = self._report(choice, why, run, measured, begin, end, point=run.point)
+        return Round(run.outputs, choice, measured, report, self._local.first_stop)
 
     # --- telling ---
 
     def _report(
-        self, choice: Choice | None, why: str, front: FrontRun, measured: Measured,
+        self, choice: Choice | None, why: str, front: FrontRun | LocalRun, measured: Measured,
         begin: float, end: float, *, point: int | None = None, **more: Any,
     ) -> Report:  # fmt: skip
         learner = self._experience.learner
@@ -287,7 +267,7 @@ class Rounds:
             predictions=predictions, measured=self._measured_ms.copy(), table=table,
             **{**fields, **more},
         )  # fmt: skip
-        if choice is not None and not report.fallback:
+        if choice is not None and measured.link_ms is not None:
             self._measured_ms[choice.row] = report.total_ms
         return report
 

@@ -84,6 +84,7 @@ def _document(device: Device, reports: list[Report], failures: list[str]) -> dic
         "answered": len(reports),
         "failed": len(failures),
         "fallbacks": sum(bool(each.fallback) for each in reports),
+        "refused": device.refused,
         "mean_latency_ms": float(np.mean(totals)) if totals else None,
         "p99_latency_ms": float(np.quantile(totals, 0.99)) if totals else None,
         "picks": picks,

@@ -73,6 +73,7 @@ class EdgeServer:
             self._server = grpc.aio.server(options=_grpc_options(options))
             self._add_services()
             self.port = self._bind()
+            await self.pools.recall()
         except BaseException:
             await self.pools.close()
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 from cans.learning import Choice, Latencies
@@ -47,9 +48,18 @@ class Monotonic:
         return measured
 
 
-def believable(latencies: Latencies, limits: Limits) -> Latencies:
-    """Without what the server would refuse (a machine that slept in the middle of a request)."""
-    return Latencies(*(None if ms is None or not limits.admits(ms) else ms for ms in latencies))
+def believable(milliseconds: float | None, limits: Limits) -> bool:
+    """Whether a latency may be learned: a number, and one that the server would not refuse (a
+    machine that slept in the middle of a request). No limits, as for a replay, are no excuse for
+    an infinity."""
+    return milliseconds is not None and isfinite(milliseconds) and limits.admits(milliseconds)
+
+
+def parted(round_trip_ms: float, server_ms: float) -> tuple[float | None, float | None]:
+    """Link and server time of a round trip. A server that says it took longer than all of it, or
+    less than nothing, is believed in neither."""
+    link_ms = round_trip_ms - server_ms
+    return (link_ms, server_ms) if link_ms >= 0 and server_ms >= 0 else (None, None)
 
 
 class LocalTimes:

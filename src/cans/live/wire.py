@@ -150,10 +150,16 @@ def upload_in(message: Any) -> Upload:
 
 
 def uploads_in(messages: Iterable[Any], most: int = 64) -> tuple[Upload, ...]:
-    uploads = tuple(map(upload_in, messages))
+    """Uploads as they came in; of one that cannot be used the error names the sender."""
+    uploads = []
+    for message in messages:
+        try:
+            uploads.append(upload_in(message))
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"upload of {message.device[:64]!r}: {error}") from None
     if len(uploads) > most:
         raise RemoteProtocolError(f"{len(uploads)} uploads in one message; at most {most}")
-    return uploads
+    return tuple(uploads)
 
 
 def download_out(download: Download, refused: str = "") -> Any:

@@ -46,7 +46,9 @@ class Codec:
         kind, body = self._encode(np.ascontiguousarray(array).reshape(array.shape))
         return _HEADER.pack(_MAGIC, kind, 0) + body
 
-    def decode(self, payload: bytes, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    def decode(
+        self, payload: bytes | memoryview, shape: tuple[int, ...], dtype: str
+    ) -> NDArray[Any]:
         return decode(payload, shape, dtype)
 
     def size(self, shape: tuple[int, ...], dtype: str = "float32") -> int:
@@ -111,7 +113,7 @@ def codec_at(name: str, point_index: int, image: ImageSpec | None) -> Codec | No
     return None if name == "jpeg" else get_codec(name)
 
 
-def decode(payload: bytes, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def decode(payload: bytes | memoryview, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Read a payload of any codec; `PayloadError` unless it is exactly such a tensor."""
     try:
         magic, kind, _ = _HEADER.unpack_from(payload)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,17 @@ Arrays = Mapping[str, NDArray[Any]]
 BlockHook = Callable[[str, float, float], None]  # name of the block, its thread and wall seconds
 _SETTLING = 2  # runs after a switch that are not typical: cold caches, memory being reserved
 _CALIBRATION = 3
+
+
+Stretch = tuple[str | int, int]  # a half (side, point), or what lies between two points
+
+
+class Implementation(NamedTuple):
+    """What a stretch of the model is run with."""
+
+    sessions: list[Session]
+    names: list[str]
+    ratio: float | None  # of fused time to the chain's; None: already fused
 
 
 @dataclass(frozen=True)
@@ -91,9 +102,9 @@ class Executor:
         self._chain: list[Session | None] = [None] * (len(self.points) - 1)
         self._fixed: dict[str, NDArray[Any]] | None = None
         self._lock = Lock()  # around building blocks and the bookkeeping below
-        self._generation: dict[Key, int] = {}
-        self._last: dict[Key, list[int]] = {}  # serials: must not keep dropped sessions alive
-        self._runs: dict[Key, int] = {}
+        self._generation: dict[Stretch, int] = {}
+        self._last: dict[Stretch, list[int]] = {}  # serials: must not keep dropped sessions alive
+        self._runs: dict[Stretch, int] = {}
         self._building = 0
 
     # ---- running
@@ -103,15 +114,27 @@ class Executor:
         if point is self.points[-1]:
             self._need_local("the last point runs the whole model on the device")
         values = _checked(inputs, self.model.inputs, "input")
-        run, made = self._run((FRONT, point.index), values)
-        crossing = {each.name: made[each.name] for each in point.tensors}
-        outputs = {name: made[name] for name in point.outputs}
-        return FrontResult(**vars(run), crossing=crossing, outputs=outputs)
+        key = (FRONT, point.index)
+        run, made = self._run(key, self._implementation(key), values)
+        return _front_result(run, made, point, point.outputs)
+
+    def run_on(self, point_index: int, to_index: int, crossing: Arrays) -> FrontResult:
+        """From one point to a later one: a front-end goes on after a look at an early exit. Always
+        by the chain; outputs are those made on the way."""
+        start, stop = self._point(point_index), self._point(to_index)
+        if not start.index < stop.index < len(self._chain):
+            raise InputError(f"nothing to run from point {start.index} on to point {stop.index}")
+        values = _checked(crossing, start.tensors, "crossing tensor")
+        key = (start.index, stop.index)
+        run, made = self._run(key, self._chained(*key, FRONT), values)
+        new = [name for name in stop.outputs if name not in start.outputs]
+        return _front_result(run, made, stop, new)
 
     def run_back(self, point_index: int, crossing: Arrays) -> BackResult:
         point = self._point(point_index)
         values = _checked(crossing, point.tensors, "crossing tensor")
-        run, made = self._run((BACK, point.index), values)
+        key = (BACK, point.index)
+        run, made = self._run(key, self._implementation(key), values)
         outputs = {n: made[n] for n in self.model.outputs if n not in point.outputs}
         return BackResult(**vars(run), outputs=outputs)
 
@@ -157,8 +180,10 @@ class Executor:
 
     # ---- inside
 
-    def _run(self, key: Key, values: Arrays) -> tuple[HalfRun, dict[str, NDArray[Any]]]:
-        sessions, names, ratio = self._implementation(key)
+    def _run(
+        self, key: Stretch, how: Implementation, values: Arrays
+    ) -> tuple[HalfRun, dict[str, NDArray[Any]]]:
+        sessions, names, ratio = how
         fixed = self._constant_outputs()
         generation, settled = self._note(key, sessions)
         blocks: list[BlockTime] = []
@@ -178,18 +203,20 @@ class Executor:
         steady = seconds * (1.0 if ratio is None else ratio)
         return HalfRun(seconds, steady, tuple(blocks), kind, generation, settled), made
 
-    def _implementation(self, key: Key) -> tuple[list[Session], list[str], float | None]:
-        """The sessions to run, their names, and the chain's ratio (None: already fused)."""
+    def _implementation(self, key: Key) -> Implementation:
         first, count = self._span(key)
-        if count <= 1:  # one block, or none, is as fused as can be
-            blocks = self._blocks(first, first + count)
-            return blocks, [self._block_name(first + i) for i in range(count)], None
-        found = self._halves.get(key)
+        found = self._halves.get(key) if count > 1 else None
         if found is not None:
-            return [found.session], [f"{key[0]} of {self.points[key[1]].name}"], None
-        names = [self._block_name(first + i) for i in range(count)]
-        known = self._halves.ratios(key[0])
-        return self._blocks(first, first + count), names, median(known) if known else 1.0
+            name = f"{key[0]} of {self.points[key[1]].name}"
+            return Implementation([found.session], [name], None)
+        return self._chained(first, first + count, key[0])
+
+    def _chained(self, first: int, stop: int, side: str) -> Implementation:
+        """Blocks one after the other; one, or none, is as fused as can be."""
+        names = [self._block_name(i) for i in range(first, stop)]
+        known = self._halves.ratios(side) if len(names) > 1 else []
+        ratio = None if len(names) <= 1 else median(known) if known else 1.0
+        return Implementation(self._blocks(first, stop), names, ratio)
 
     def _prepare(self, key: Key, calibrate: bool) -> bool:
         if self.ready(key[1], key[0]):
@@ -235,7 +262,7 @@ class Executor:
                     self._chain[i] = open_session(piece, self.model.weights, self._settings)
             return [block for block in self._chain[start:stop] if block is not None]
 
-    def _note(self, key: Key, sessions: list[Session]) -> tuple[int, bool]:
+    def _note(self, key: Stretch, sessions: list[Session]) -> tuple[int, bool]:
         with self._lock:
             now = [session.serial for session in sessions]
             if self._last.get(key) != now:
@@ -274,6 +301,15 @@ class Executor:
     def _need_local(self, why: str) -> None:
         if not self.local:
             raise RunError(f"this device holds no back-end: {why}")
+
+
+def _front_result(
+    run: HalfRun, made: dict[str, NDArray[Any]], point: Point, outputs: Sequence[str]
+) -> FrontResult:
+    crossing = {each.name: made[each.name] for each in point.tensors}
+    return FrontResult(
+        **vars(run), crossing=crossing, outputs={name: made[name] for name in outputs}
+    )
 
 
 def _checked(values: Arrays, wanted: Sequence[Tensor], what: str) -> dict[str, NDArray[Any]]:

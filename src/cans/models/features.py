@@ -5,12 +5,14 @@ ops13   the paper's prototype: MACs and counts of three operation classes | cros
         same; 6 + 7 columns. A transformer has attention in the place of convolution, and keeps
         its convolution MACs as one more column on each side: at the patch embedding the other
         columns are all zero.
-rich    MACs by class, weight bytes, operation count | crossing bytes, intercept | the same
+rich    MACs by class, weight bytes, operation count | crossing bytes, intercept | the same;
+        for every codec but float32 also the elements it writes on the device and reads on the
+        server
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,12 +37,16 @@ class Cut(Protocol):
 
 
 def feature_columns(
-    points: Sequence[Cut], feature_set: str, link_bytes: Sequence[int] | None = None
+    points: Sequence[Cut],
+    feature_set: str,
+    link_bytes: Sequence[int] | None = None,
+    encoded: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Columns]:
     """Names and a (points, columns) matrix for each of `front`, `link` and `server`.
 
-    `link_bytes` replaces the crossing bytes, for choices of a point with a codec. Every column is
-    divided by its maximum; columns of zeros stay zero.
+    For choices of a point with a codec, `link_bytes` replaces the crossing bytes, and `encoded` has
+    how many elements each codec writes at each choice. Every column is divided by its maximum;
+    columns of zeros stay zero.
     """
     if feature_set not in FEATURE_SETS:
         raise unknown_name("feature set", feature_set, FEATURE_SETS)
@@ -54,10 +60,17 @@ def feature_columns(
             [float(size), float(point is not points[-1])]
             for size, point in zip(sizes, points, strict=True)
         ]
+    front = [_half(point.front, feature_set, wide) for point in points]
+    server = [_half(point.back, feature_set, wide) for point in points]
+    if feature_set == "rich":
+        for codec, elements in (encoded or {}).items():
+            for choice, count in enumerate(elements):
+                front[choice][f"{codec} elements"] = count
+                server[choice][f"{codec} elements"] = count
     return {
-        "front": _scaled([_half(point.front, feature_set, wide) for point in points]),
+        "front": _scaled(front),
         "link": (link_names, _divided(np.array(link))),
-        "server": _scaled([_half(point.back, feature_set, wide) for point in points]),
+        "server": _scaled(server),
     }
 
 

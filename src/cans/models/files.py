@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import onnx
 from onnx import TensorProto
@@ -14,8 +15,16 @@ from cans.models.weights import Region, storage_bytes
 from cans.models.wire import SMALL, MalformedError, read_skeleton
 
 
-def open_file(given: Path) -> tuple[onnx.ModelProto, dict[str, Region], str]:
-    """Skeleton, regions of the big weights (in this file or in external data), digest."""
+class Opened(NamedTuple):
+    """A model file and the files beside it that hold its weights."""
+
+    proto: onnx.ModelProto  # without the big weights
+    regions: dict[str, Region]  # of those
+    digest: str  # of the file and then those beside it, by name
+    beside: dict[str, Path]  # by name: a relative path in the model's folder
+
+
+def open_file(given: Path) -> Opened:
     path = given.resolve()
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -33,19 +42,23 @@ def open_file(given: Path) -> tuple[onnx.ModelProto, dict[str, Region], str]:
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise _not_onnx(path)
     regions = {name: Region(path, offset, length) for name, (offset, length) in spans.items()}
-    external = _external(proto, given.absolute(), regions)
-    for location in sorted({region.path for region in external.values()}):
-        _hash_file(location, hasher)
+    external, beside = _external(proto, given.absolute(), regions)
+    for name in beside:
+        _hash_file(beside[name], hasher)
     _inline_small(proto, external)
-    return proto, regions | external, hasher.hexdigest()
+    return Opened(proto, regions | external, hasher.hexdigest(), beside)
 
 
 def _not_onnx(path: Path) -> ModelError:
     return ModelError(f"{path} is not an ONNX model, or it is truncated; export or copy it again")
 
 
-def _external(proto: onnx.ModelProto, path: Path, own: dict[str, Region]) -> dict[str, Region]:
+def _external(
+    proto: onnx.ModelProto, path: Path, own: dict[str, Region]
+) -> tuple[dict[str, Region], dict[str, Path]]:
+    """Regions of the weights outside of the model file; and the files they are in, in order."""
     found: dict[str, Region] = {}
+    files: dict[PurePosixPath, Path] = {}
     for tensor in proto.graph.initializer:
         if tensor.data_location != TensorProto.EXTERNAL or tensor.name in own:
             continue
@@ -67,7 +80,8 @@ def _external(proto: onnx.ModelProto, path: Path, own: dict[str, Region]) -> dic
         if offset < 0 or length < 0 or offset + length > size:
             raise ModelError(f"the weights file {location} is truncated; copy it again")
         found[tensor.name] = Region(file, offset, length)
-    return found
+        files[location] = file
+    return found, {str(location): files[location] for location in sorted(files)}
 
 
 def _hash_file(path: Path, hasher: hashlib._Hash) -> None:

@@ -43,9 +43,10 @@ def load(source: str | PathLike[str], shapes: Mapping[str, tuple[int, ...]] | No
         if not path.exists():
             known = ", ".join(builtin.NAMES)
             raise ModelError(f"there is no file {name}; the built-in models are: {known}")
-        proto, regions, digest = open_file(path)
-        model = _prepare(path.stem, proto, Weights(regions), digest, shapes or {})
-        return replace(model, source=path)
+        opened = open_file(path)
+        weights = Weights(opened.regions)
+        model = _prepare(path.stem, opened.proto, weights, opened.digest, shapes or {})
+        return replace(model, source=path, beside=opened.beside)
     except CansError:
         raise
     except Exception as error:  # onnx and its checkers raise many kinds on a malformed graph

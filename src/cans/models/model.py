@@ -27,6 +27,7 @@ class Model:
     weights: Weights = field(repr=False)
     declared_points: Mapping[str, str] | None = None  # point name -> tensor, from the file
     source: Path | None = None  # the file, when it is one
+    beside: Mapping[str, Path] = field(default_factory=dict)  # files with weights, by location
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from os import PathLike
 
 from cans import learning
@@ -54,7 +55,15 @@ class PartitionTable(learning.PartitionTable):
                     names.append(name)
                     sizes.append(sum(codec.size(t.shape, t.dtype) for t in point.tensors))
         chosen.append(points[-1])
-        columns = feature_columns(chosen, features, [*sizes, 0])
+        encoded = {
+            name: [
+                _elements(point) if used == name else 0
+                for point, used in zip(chosen, [*names, ""], strict=True)
+            ]
+            for name in codecs
+            if name != "float32"
+        }
+        columns = feature_columns(chosen, features, [*sizes, 0], encoded)
         return cls(
             model.name,
             [point.name for point in points],
@@ -67,3 +76,8 @@ class PartitionTable(learning.PartitionTable):
             names={segment: columns[segment][0] for segment in columns},
             digest=model.digest,
         )
+
+
+def _elements(point: Point) -> int:
+    """How many numbers cross at a point."""
+    return sum(prod(tensor.shape) for tensor in point.tensors)

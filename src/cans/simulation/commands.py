@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +15,12 @@ from cans.errors import InputError
 from cans.learning.policies import Hyperparameters
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from cans.simulation.reproduce.prototype import Measure
     from cans.simulation.run import Simulation
+
+SECONDS_PER_LINE = 30.0  # of progress, where there is no terminal
 
 
 def register(app: typer.Typer, measure_prototype: Measure) -> None:
@@ -113,14 +118,31 @@ def _radius(text: str) -> float | str:
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error; it leaves nothing behind, and standard output alone."""
+    """A bar on standard error that leaves nothing behind; without a terminal a line now and then.
+    Standard output is left alone."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:
+        yield _lines(console, title, total)
+        return
+    with Progress(console=console, transient=True) as progress:
         task = progress.add_task(title, total=total)
         yield lambda steps: progress.advance(task, steps)
+
+
+def _lines(console: Console, title: str, total: int) -> Callable[[int], None]:
+    done, said = 0, monotonic()
+
+    def advance(steps: int) -> None:
+        nonlocal done, said
+        done += steps
+        if monotonic() - said >= SECONDS_PER_LINE:
+            said = monotonic()
+            console.print(f"{title}: {done / total:.0%}")
+
+    return advance
 
 
 def _print_table(result: Simulation) -> None:

@@ -16,6 +16,7 @@ from cans.learning.arithmetic import (
     LARGE,
     acknowledged,
     adopt,
+    credit,
     estimate,
     lowest,
     must_not_stay_local,
@@ -350,3 +351,5 @@ def play(
                 if not rules.fresh:
                     take_in(state, pools, pool, device, part, False)
                     record.part_downloads[part] += 1
+                elif pools.epoch[pool, part] == state.epoch[device, part]:
+                    credit(state, device, part, time)

@@ -15,7 +15,7 @@ from cans.learning.state import Array, IntArray
 from cans.learning.table import PartitionTable
 from cans.models.half import Half
 from cans.simulation.drift import FAST_MBPS, everything_moves
-from cans.simulation.tables import PROBE_BYTES, load_table
+from cans.simulation.tables import PROBE_BYTES, choices_of, load_table
 from cans.simulation.trace import trace_world
 from cans.simulation.world import Gamma, Noise, Participation, World
 
@@ -125,6 +125,10 @@ class Machine:
         )
         return 1e3 * seconds
 
+    def coding_ms(self, elements: int) -> float:
+        """Writing or reading numbers of fewer bits: a few passes over them."""
+        return 1e3 * 4 * elements / self.activation
+
 
 MACHINES = {
     "orin-nano": Machine(1.2e12, 6e11, 4e10, 68e9, 20e-6),
@@ -139,20 +143,34 @@ def layered(model: str, devices: int) -> World:
     return _layered("layered", model, devices, {"default": 200.0})
 
 
-def _layered(name: str, model: str, devices: int, mbps: Mapping[str, float], **rest: Any) -> World:
-    document, table = load_table(model, "rich")
+def _layered(
+    name: str,
+    model: str,
+    devices: int,
+    mbps: Mapping[str, float],
+    codecs: tuple[str, ...] = ("float32",),
+    **rest: Any,
+) -> World:
+    document, table = load_table(model, "rich", codecs)
     points = document["points"]
-    crossing = np.array([point["bytes"] for point in points], dtype=float)
+    choices = choices_of(document, codecs)
+    crossing = np.array(table.bytes_of, dtype=float)
     ms_per_byte = 1e3 * 8 / (1e6 * np.array(list(mbps.values())))[:, None]
+
+    def takes(machine: Machine, side: str) -> list[float]:
+        return [
+            machine.milliseconds(points[choice.point][side])
+            + (0.0 if choice.codec == "float32" else machine.coding_ms(choice.elements))
+            for choice in choices
+        ]
+
     return compose(
         name,
         table,
         devices,
-        front_ms=np.array(
-            [[MACHINES[tier].milliseconds(point["front"]) for point in points] for tier in TIERS]
-        ),
+        front_ms=np.array([takes(MACHINES[tier], "front") for tier in TIERS]),
         link_ms=crossing * ms_per_byte,
-        server_ms=np.array([EDGE_SERVER.milliseconds(point["back"]) for point in points]),
+        server_ms=np.array(takes(EDGE_SERVER, "back")),
         link_fixed_ms=np.where(crossing > 0, 1.0, 0.0),
         probe_ms=np.hstack([PROBE_BYTES * ms_per_byte, np.ones((len(mbps), 1))]),
         networks=tuple(mbps),
@@ -170,6 +188,13 @@ def drifting(model: str, devices: int) -> World:
 def cells(model: str, devices: int) -> World:
     """`layered` with three networks of different bandwidth."""
     return _layered("cells", model, devices, {"fibre": 200.0, "wifi": 50.0, "cellular": 10.0})
+
+
+def codecs(model: str, devices: int) -> World:
+    """`layered` on 50 Mbps, and what crosses may be written in 32, 16 or 8 bits."""
+    return _layered(
+        "codecs", model, devices, {"default": 50.0}, codecs=("float32", "float16", "uint8")
+    )
 
 
 def heterogeneous(model: str, devices: int) -> World:
@@ -203,6 +228,7 @@ WORLDS: dict[str, Callable[[str, int], World]] = {
     "layered": layered,
     "drifting": drifting,
     "cells": cells,
+    "codecs": codecs,
     "heterogeneous": heterogeneous,
     "misspecified": misspecified,
     "adversary": adversary,

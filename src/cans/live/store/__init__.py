@@ -1,6 +1,6 @@
 """Where pools live: in memory, in one SQLite file, or in PostgreSQL for several servers.
 
-To add a store, write the four verbs of `Transaction` and add its URL here; the contract suite in
+To add a store, write the six verbs of `Transaction` and add its URL here; the contract suite in
 `tests/live/test_store.py` tells whether it is one.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cans.errors import InputError
-from cans.live.store.base import Account, Judged, Store
+from cans.live.store.base import Account, Judged, Merged, Refusals, Store
 from cans.live.store.memory import MemoryStore
 
-__all__ = ["Account", "Judged", "MemoryStore", "Store", "open_store"]
+__all__ = ["Account", "Judged", "MemoryStore", "Merged", "Refusals", "Store", "open_store"]
 
 
 def open_store(url: str) -> Store:

@@ -24,6 +24,8 @@ MOST_POOLS = 100_000
 """More pools than any fleet has types and networks: beyond it someone is inventing names."""
 MOST_GAPS = 4096
 """Sequence numbers of one sender that may be ahead of a missing one."""
+MOST_COUNTED = 2**62
+"""Where a count stops: what a refused upload claims is not to be trusted, and must fit a column."""
 
 
 class Judged(NamedTuple):
@@ -33,12 +35,31 @@ class Judged(NamedTuple):
     refused: str = ""  # why it must not enter the pool; it is counted and acknowledged all the same
 
 
+class Merged(NamedTuple):
+    """A pool after an upload, and what became of the upload."""
+
+    download: Download
+    refused: str = ""  # why it was kept out; empty: it is in the pool
+    repeated: bool = False  # it had come before, and has changed nothing now
+
+
 @dataclass(frozen=True)
 class StoredPool:
     """A pool with what was kept out of it."""
 
     pool: Pool
     refused: int = 0  # observations in refused uploads
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """What was kept out of a pool of one sender's uploads, and why the last was."""
+
+    uploads: int
+    observations: int  # as the uploads claim
+    sequence: int  # of the last
+    reason: str
+    time: float
 
 
 @dataclass(frozen=True)
@@ -63,6 +84,8 @@ class Transaction(Protocol):
     def put_pool(self, key: PoolKey, stored: StoredPool) -> None: ...
     def received(self, sender: Sender) -> Received: ...
     def put_received(self, sender: Sender, received: Received) -> None: ...
+    def refusals(self, sender: Sender) -> Refusals | None: ...
+    def put_refusals(self, sender: Sender, refusals: Refusals) -> None: ...
 
 
 class Store(ABC):
@@ -71,15 +94,15 @@ class Store(ABC):
     shared = False
     """Other processes may change the pools: look again from time to time."""
 
-    def merge(self, uploads: Sequence[Judged], time: float) -> list[Download]:
+    def merge(self, uploads: Sequence[Judged], time: float) -> list[Merged]:
         """Merge uploads, all or none; durable when this returns. A repeat changes nothing."""
         # Always in the same order, so that two servers never wait for each other's locks.
         order = sorted(range(len(uploads)), key=lambda i: uploads[i].upload.key)
-        downloads: dict[int, Download] = {}
+        merged: dict[int, Merged] = {}
         with self._transaction() as transaction:
             for i in order:
-                downloads[i] = _take_in(transaction, uploads[i], time)
-        return [downloads[i] for i in range(len(uploads))]
+                merged[i] = _take_in(transaction, uploads[i], time)
+        return [merged[i] for i in range(len(uploads))]
 
     def reset(self, key: PoolKey) -> Download:
         """Start a pool anew: the next epoch."""
@@ -104,6 +127,10 @@ class Store(ABC):
         """Every pool and what was kept out of it."""
 
     @abstractmethod
+    def refused(self) -> dict[Sender, Refusals]:
+        """Whose uploads were kept out, of which pool."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
     @abstractmethod
@@ -111,7 +138,7 @@ class Store(ABC):
         """Commit when left normally, undo when left by an exception."""
 
 
-def _take_in(transaction: Transaction, judged: Judged, time: float) -> Download:
+def _take_in(transaction: Transaction, judged: Judged, time: float) -> Merged:
     upload, refused = judged
     key, dimension = upload.key, upload.statistics.dimension
     stored = transaction.pool(key) or StoredPool(Pool.empty(dimension))
@@ -123,15 +150,29 @@ def _take_in(transaction: Transaction, judged: Judged, time: float) -> Download:
         )
     sender = (key, upload.device, upload.incarnation)
     before = transaction.received(sender)
-    if upload.sequence not in before:
-        if refused:
-            received = before.including(upload.sequence)
-            stored = replace(stored, refused=stored.refused + upload.statistics.count)
-        else:
-            pool, received = merged(stored.pool, before, upload, time, rules_of(key))
-            stored = replace(stored, pool=pool)
-        if len(received.beyond) > MOST_GAPS:
-            raise Refused(f"device {upload.device} skips sequence numbers", "OUT_OF_RANGE")
-        transaction.put_pool(key, stored)
-        transaction.put_received(sender, received)
-    return download_of(key, stored.pool, upload.sequence)
+    if upload.sequence in before:
+        # The verdict of then counts, not that of now: the limits may have changed in between. One
+        # upload of a sender is on its way at a time, so that only its last one is asked about.
+        known = transaction.refusals(sender)
+        then = known.reason if known is not None and known.sequence == upload.sequence else ""
+        return Merged(download_of(key, stored.pool, upload.sequence), then, repeated=True)
+    if refused:
+        received = before.including(upload.sequence)
+        count = min(stored.refused + upload.statistics.count, MOST_COUNTED)
+        stored = replace(stored, refused=count)
+        transaction.put_refusals(sender, _one_more(transaction.refusals(sender), judged, time))
+    else:
+        pool, received = merged(stored.pool, before, upload, time, rules_of(key))
+        stored = replace(stored, pool=pool)
+    if len(received.beyond) > MOST_GAPS:
+        raise Refused(f"device {upload.device} skips sequence numbers", "OUT_OF_RANGE")
+    transaction.put_pool(key, stored)
+    transaction.put_received(sender, received)
+    return Merged(download_of(key, stored.pool, upload.sequence), refused)
+
+
+def _one_more(known: Refusals | None, judged: Judged, time: float) -> Refusals:
+    upload, reason = judged
+    uploads, observations = (known.uploads, known.observations) if known else (0, 0)
+    claimed = min(observations + upload.statistics.count, MOST_COUNTED)
+    return Refusals(uploads + 1, claimed, upload.sequence, reason, time)

@@ -12,6 +12,7 @@ from cans.live.store.base import StoredPool
 
 PoolRow = tuple[int, int, bytes, bytes | None, int, float, float, float, bytes | None]
 COLUMNS = "epoch, round, statistics, retired, refused, time, slower, faster, doubted"
+REFUSALS = "uploads, observations, sequence, reason, time"
 
 
 def pool_row(stored: StoredPool) -> PoolRow:

@@ -9,7 +9,7 @@ from threading import Lock
 from cans.errors import Refused
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Received, Sender, download_of
-from cans.live.store.base import MOST_POOLS, Account, Store, StoredPool, Transaction
+from cans.live.store.base import MOST_POOLS, Account, Refusals, Store, StoredPool, Transaction
 
 
 class MemoryStore(Store):
@@ -17,16 +17,18 @@ class MemoryStore(Store):
         self._lock = Lock()
         self._pools: dict[PoolKey, StoredPool] = {}
         self._received: dict[Sender, Received] = {}
+        self._refusals: dict[Sender, Refusals] = {}
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         with self._lock:
-            changes = _Changes(self._pools, self._received)
+            changes = _Changes(self._pools, self._received, self._refusals)
             yield changes
             if len(self._pools | changes.pools) > MOST_POOLS:
                 raise Refused(f"more than {MOST_POOLS} pools", "RESOURCE_EXHAUSTED")
             self._pools.update(changes.pools)
             self._received.update(changes.senders)
+            self._refusals.update(changes.refused)
 
     def downloads(self, keys: Iterable[PoolKey]) -> list[Download]:
         with self._lock:
@@ -40,6 +42,10 @@ class MemoryStore(Store):
         with self._lock:
             return [Account(key, each.pool, each.refused) for key, each in self._pools.items()]
 
+    def refused(self) -> dict[Sender, Refusals]:
+        with self._lock:
+            return dict(self._refusals)
+
     def close(self) -> None:
         pass
 
@@ -47,10 +53,16 @@ class MemoryStore(Store):
 class _Changes:
     """What one transaction would change, aside until it is committed."""
 
-    def __init__(self, pools: dict[PoolKey, StoredPool], senders: dict[Sender, Received]) -> None:
-        self._old_pools, self._old_senders = pools, senders
+    def __init__(
+        self,
+        pools: dict[PoolKey, StoredPool],
+        senders: dict[Sender, Received],
+        refused: dict[Sender, Refusals],
+    ) -> None:
+        self._old_pools, self._old_senders, self._old_refused = pools, senders, refused
         self.pools: dict[PoolKey, StoredPool] = {}
         self.senders: dict[Sender, Received] = {}
+        self.refused: dict[Sender, Refusals] = {}
 
     def pool(self, key: PoolKey) -> StoredPool | None:
         return self.pools.get(key) or self._old_pools.get(key)
@@ -63,3 +75,9 @@ class _Changes:
 
     def put_received(self, sender: Sender, received: Received) -> None:
         self.senders[sender] = received
+
+    def refusals(self, sender: Sender) -> Refusals | None:
+        return self.refused.get(sender) or self._old_refused.get(sender)
+
+    def put_refusals(self, sender: Sender, refusals: Refusals) -> None:
+        self.refused[sender] = refusals

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from threading import Lock
 from typing import Any
 
@@ -16,8 +17,15 @@ import psycopg
 from cans.errors import Refused, StoreError
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Pool, Received, Sender, download_of
-from cans.live.store.base import MOST_POOLS, Account, Store, StoredPool, Transaction
-from cans.live.store.encoding import COLUMNS, pool_row, received_row, row_pool, row_received
+from cans.live.store.base import MOST_POOLS, Account, Refusals, Store, StoredPool, Transaction
+from cans.live.store.encoding import (
+    COLUMNS,
+    REFUSALS,
+    pool_row,
+    received_row,
+    row_pool,
+    row_received,
+)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cans_pools (
@@ -32,8 +40,15 @@ CREATE TABLE IF NOT EXISTS cans_senders (
     next bigint NOT NULL, beyond text NOT NULL,
     PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
 );
+CREATE TABLE IF NOT EXISTS cans_refusals (
+    model text, version text, policy text, part text, scope text, device text, incarnation text,
+    uploads bigint NOT NULL, observations bigint NOT NULL,
+    sequence bigint NOT NULL, reason text NOT NULL, time float8 NOT NULL,
+    PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
+);
 """
 _KEY = "model = %s AND version = %s AND policy = %s AND part = %s AND scope = %s"
+_SENDER = f"{_KEY} AND device = %s AND incarnation = %s"
 # Two servers that start together must not create the tables at once: an arbitrary lock number.
 _STARTING = 0x63616E73
 
@@ -129,6 +144,13 @@ class PostgresStore(Store):
             accounts.append(Account(PoolKey(*row[:5]), stored.pool, stored.refused))
         return accounts
 
+    def refused(self) -> dict[Sender, Refusals]:
+        rows = self._select(
+            "SELECT model, version, policy, part, scope, device, incarnation, "
+            f"{REFUSALS} FROM cans_refusals"
+        )
+        return {(PoolKey(*row[:5]), row[5], row[6]): Refusals(*row[7:]) for row in rows}
+
     def close(self) -> None:
         with self._lock:
             self._drop()
@@ -167,10 +189,7 @@ class _Rows:
 
     def received(self, sender: Sender) -> Received:
         key, device, incarnation = sender
-        query = (
-            f"SELECT next, beyond FROM cans_senders WHERE {_KEY} AND device = %s "
-            "AND incarnation = %s"
-        )
+        query = f"SELECT next, beyond FROM cans_senders WHERE {_SENDER}"
         values = (*key, device, incarnation)
         return row_received(self._connection.execute(query.encode(), values).fetchone())
 
@@ -182,3 +201,20 @@ class _Rows:
             "DO UPDATE SET (next, beyond) = (excluded.next, excluded.beyond)",
             (*key, device, incarnation, *received_row(received)),
         )
+
+    def refusals(self, sender: Sender) -> Refusals | None:
+        key, device, incarnation = sender
+        query = f"SELECT {REFUSALS} FROM cans_refusals WHERE {_SENDER}"
+        row = self._connection.execute(query.encode(), (*key, device, incarnation)).fetchone()
+        return None if row is None else Refusals(*row)
+
+    def put_refusals(self, sender: Sender, refusals: Refusals) -> None:
+        key, device, incarnation = sender
+        query = (
+            f"INSERT INTO cans_refusals VALUES (%s{11 * ',%s'}) "
+            "ON CONFLICT (model, version, policy, part, scope, device, incarnation) "
+            f"DO UPDATE SET ({REFUSALS}) = (excluded.uploads, excluded.observations, "
+            "excluded.sequence, excluded.reason, excluded.time)"
+        )
+        values = (*key, device, incarnation, *astuple(refusals))
+        self._connection.execute(query.encode(), values)

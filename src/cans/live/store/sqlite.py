@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,8 +19,15 @@ from typing import Any
 from cans.errors import Refused, StoreError
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Received, Sender, download_of
-from cans.live.store.base import MOST_POOLS, Account, Store, StoredPool, Transaction
-from cans.live.store.encoding import COLUMNS, pool_row, received_row, row_pool, row_received
+from cans.live.store.base import MOST_POOLS, Account, Refusals, Store, StoredPool, Transaction
+from cans.live.store.encoding import (
+    COLUMNS,
+    REFUSALS,
+    pool_row,
+    received_row,
+    row_pool,
+    row_received,
+)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pools (
@@ -34,9 +42,16 @@ CREATE TABLE IF NOT EXISTS senders (
     next INTEGER NOT NULL, beyond TEXT NOT NULL,
     PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS refusals (
+    model TEXT, version TEXT, policy TEXT, part TEXT, scope TEXT, device TEXT, incarnation TEXT,
+    uploads INTEGER NOT NULL, observations INTEGER NOT NULL,
+    sequence INTEGER NOT NULL, reason TEXT NOT NULL, time REAL NOT NULL,
+    PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
+) WITHOUT ROWID;
 PRAGMA user_version = 1;
 """
 _KEY = "model = ? AND version = ? AND policy = ? AND part = ? AND scope = ?"
+_SENDER = f"{_KEY} AND device = ? AND incarnation = ?"
 
 
 class SqliteStore(Store):
@@ -111,6 +126,10 @@ class SqliteStore(Store):
             accounts.append(Account(PoolKey(*row[:5]), stored.pool, stored.refused))
         return accounts
 
+    def refused(self) -> dict[Sender, Refusals]:
+        rows = self._select("SELECT * FROM refusals")
+        return {(PoolKey(*row[:5]), row[5], row[6]): Refusals(*row[7:]) for row in rows}
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()
@@ -136,10 +155,21 @@ class _Rows:
 
     def received(self, sender: Sender) -> Received:
         key, device, incarnation = sender
-        query = f"SELECT next, beyond FROM senders WHERE {_KEY} AND device = ? AND incarnation = ?"
+        query = f"SELECT next, beyond FROM senders WHERE {_SENDER}"
         return row_received(self._connection.execute(query, (*key, device, incarnation)).fetchone())
 
     def put_received(self, sender: Sender, received: Received) -> None:
         key, device, incarnation = sender
         values = (*key, device, incarnation, *received_row(received))
         self._connection.execute("REPLACE INTO senders VALUES (?,?,?,?,?,?,?,?,?)", values)
+
+    def refusals(self, sender: Sender) -> Refusals | None:
+        key, device, incarnation = sender
+        query = f"SELECT {REFUSALS} FROM refusals WHERE {_SENDER}"
+        row = self._connection.execute(query, (*key, device, incarnation)).fetchone()
+        return None if row is None else Refusals(*row)
+
+    def put_refusals(self, sender: Sender, refusals: Refusals) -> None:
+        key, device, incarnation = sender
+        values = (*key, device, incarnation, *astuple(refusals))
+        self._connection.execute(f"REPLACE INTO refusals VALUES (?{11 * ',?'})", values)

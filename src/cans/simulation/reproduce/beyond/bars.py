@@ -182,16 +182,30 @@ def no_lock_in(beyond: Beyond) -> list[Check]:
 
 
 def plain_grouping(beyond: Beyond) -> list[Check]:
+    """All models together decide; each alone is shown beside it.
+
+    Where every device of a group has the same best point there is nothing for an offset to gain.
+    """
     plain = "cans-no-offset"
+    found = list(places(beyond, ("heterogeneous",), CANS, plain))
+    if not found:
+        return []
+    pairs = [
+        common(seconds(at.of(beyond, CANS).regret_ms), seconds(at.of(beyond, plain).regret_ms))
+        for at in found
+    ]
+    ours, theirs = (np.sum(each, axis=0) for each in zip(*pairs, strict=True))
+    excess = paired(ours, GROUPING * theirs)
     return [
-        at_most(
-            at,
-            at.of(beyond, CANS).regret_ms,
-            at.of(beyond, plain).regret_ms,
-            GROUPING,
-            "plain grouping",
+        holds(
+            f"heterogeneous, all models: regret ≤ {GROUPING:.3g} × plain grouping",
+            excess.high <= 0,
+            cans_s=mean_interval(ours),
+            rival_s=mean_interval(theirs),
+            difference_s=excess,
+            ratio=share(ours, theirs),
+            **{f"ratio_{at.model}": share(*pair) for at, pair in zip(found, pairs, strict=True)},
         )
-        for at in places(beyond, ("heterogeneous",), CANS, plain)
     ]
 
 
@@ -284,7 +298,11 @@ BARS: tuple[tuple[str, str, Callable[[Beyond], list[Check]]], ...] = (
         drifting_recovery,
     ),
     ("B7", "World “drifting”: no lock-in at the end.", no_lock_in),
-    ("B8", "World “heterogeneous”: at most half of plain grouping's regret.", plain_grouping),
+    (
+        "B8",
+        "World “heterogeneous”, all models together: at most half of plain grouping's regret.",
+        plain_grouping,
+    ),
     ("B9", "World “adversary”: honest devices lose less than 5 %.", one_liar),
     (
         "B10",

@@ -307,24 +307,38 @@ class PoolNews(_message.Message):
     def __init__(self, pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ...) -> None: ...
 
 class FetchModelRequest(_message.Message):
-    __slots__ = ("model", "offset")
+    __slots__ = ("model", "offset", "file")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     model: str
     offset: int
-    def __init__(self, model: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    file: str
+    def __init__(self, model: _Optional[str] = ..., offset: _Optional[int] = ..., file: _Optional[str] = ...) -> None: ...
 
 class ModelChunk(_message.Message):
-    __slots__ = ("size", "sha256", "name", "data")
+    __slots__ = ("size", "sha256", "name", "data", "beside")
     SIZE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
     size: int
     sha256: str
     name: str
     data: bytes
-    def __init__(self, size: _Optional[int] = ..., sha256: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+    beside: _containers.RepeatedCompositeFieldContainer[ModelFile]
+    def __init__(self, size: _Optional[int] = ..., sha256: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ..., beside: _Optional[_Iterable[_Union[ModelFile, _Mapping]]] = ...) -> None: ...
+
+class ModelFile(_message.Message):
+    __slots__ = ("name", "size", "sha256")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    size: int
+    sha256: str
+    def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class PartRecord(_message.Message):
     __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired", "sent_epoch", "synced_time", "sent_time", "own_time", "own")
@@ -354,8 +368,20 @@ class PartRecord(_message.Message):
     own: Statistics
     def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., synced: _Optional[_Union[Statistics, _Mapping]] = ..., local: _Optional[_Union[Statistics, _Mapping]] = ..., sent: _Optional[_Union[Statistics, _Mapping]] = ..., retired: _Optional[_Union[Statistics, _Mapping]] = ..., sent_epoch: _Optional[int] = ..., synced_time: _Optional[float] = ..., sent_time: _Optional[float] = ..., own_time: _Optional[float] = ..., own: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
 
+class RefusedUploads(_message.Message):
+    __slots__ = ("key", "statistics", "uploads", "reason")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    key: PoolKey
+    statistics: Statistics
+    uploads: int
+    reason: str
+    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., uploads: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class DeviceState(_message.Message):
-    __slots__ = ("identity", "welcome", "records", "joined", "inferences", "observations", "former")
+    __slots__ = ("identity", "welcome", "records", "joined", "inferences", "observations", "former", "refused")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -363,6 +389,7 @@ class DeviceState(_message.Message):
     INFERENCES_FIELD_NUMBER: _ClassVar[int]
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     FORMER_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     identity: Identity
     welcome: Welcome
     records: _containers.RepeatedCompositeFieldContainer[PartRecord]
@@ -370,4 +397,5 @@ class DeviceState(_message.Message):
     inferences: int
     observations: int
     former: _containers.RepeatedCompositeFieldContainer[PartRecord]
-    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., records: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ..., joined: bool = ..., inferences: _Optional[int] = ..., observations: _Optional[int] = ..., former: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ...) -> None: ...
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedUploads]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., records: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ..., joined: bool = ..., inferences: _Optional[int] = ..., observations: _Optional[int] = ..., former: _Optional[_Iterable[_Union[PartRecord, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedUploads, _Mapping]]] = ...) -> None: ...
