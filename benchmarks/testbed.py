@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.__main__ import machine, rounded
 
 RESULTS = Path(__file__).parent / "results" / "testbed.json"
-KEPT = ("model", "calibration", "best_fixed", "gap_closed", "after_change", "outage")
+KEPT = ("model", "calibration", "best_fixed", "gap_closed", "excess", "after_change", "outage")
 
 
 def condensed(report: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def _root(
     pass
 
 
-simulation.register(app)
+simulation.register(app, testbed.measure_prototype)
 models.register(app)
 testbed.register(app)
 live.register(app)

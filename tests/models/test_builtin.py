@@ -39,6 +39,16 @@ def test_the_halves_of_every_point_add_up(name: str) -> None:
     assert points[0].front.weight_bytes == points[-1].back.weight_bytes == 0
 
 
+@pytest.mark.parametrize("name", PAPER)
+def test_on_smaller_pictures_they_have_the_same_points_and_less_work(name: str) -> None:
+    usual, small = load(name), load(f"{name}-96")
+    assert small.digest != usual.digest
+    points = find_points(small)
+    assert [each.name for each in points] == [each.name for each in find_points(usual)]
+    share = points[-1].front.total_macs / find_points(usual)[-1].front.total_macs
+    assert share == pytest.approx((96 / 224) ** 2, rel=0.1)
+
+
 @pytest.mark.parametrize("name", tables.BACKBONES)
 def test_the_simulators_table_is_what_is_counted_now(name: str) -> None:
     stored = json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8"))

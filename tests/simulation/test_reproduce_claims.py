@@ -15,6 +15,7 @@ from cans.simulation.reproduce.verdicts import (
     Check,
     Claim,
     Judgement,
+    by_claim,
     claims_document,
     judge,
 )
@@ -57,7 +58,7 @@ def test_a_verdict_counts_statements() -> None:
 def test_claims_json_has_its_keys_and_is_json() -> None:
     made = results(as_claimed)
     judgements = [[judge(claim, made, world) for claim in CLAIMS] for world in ("paper", "literal")]
-    document = json.loads(json.dumps(claims_document(*judgements), allow_nan=False))
+    document = json.loads(json.dumps(claims_document(by_claim(*judgements)), allow_nan=False))
     assert [each["id"] for each in document] == [claim.id for claim in CLAIMS]
     for each in document:
         assert {"id", "claim", "verdict", "numbers", "explanation", "literal"} <= set(each)

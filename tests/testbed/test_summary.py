@@ -11,10 +11,11 @@ from cans.testbed.running import Outcome
 from cans.testbed.summary import summarise
 
 
-def row(policy: str, round_: int, ms: float, error: str = "") -> Row:
+def row(policy: str, round_: int, ms: float, error: str = "", point: int = 3) -> Row:
     return {
         "policy": policy, "round": round_, "waited_ms": ms, "error": error, "fallback": "",
-        "device": "rpi5-1", "point_name": "fc", "codec": "uint8", "energy_mj": 1.0,
+        "device": "rpi5-1", "point": point, "point_name": "fc", "codec": "uint8",
+        "front_ms": 30.0, "link_ms": 5.0, "server_ms": None, "energy_mj": 1.0,
     }  # fmt: skip
 
 
@@ -65,3 +66,22 @@ def test_calibration_says_when_it_is_off() -> None:
     assert Calibration("d", "t", 4.0, 4.5, 10.0, 9.0, 1.0).within
     assert not Calibration("d", "t", 4.0, 4.7, 10.0, 9.0, 1.0).within
     assert not Calibration("d", "t", 4.0, 4.0, 10.0, 8.0, 1.0).within
+
+
+def test_excess_is_split_by_what_was_chosen() -> None:
+    rows = [row(FIXED, n, 40.0) for n in range(120)]
+    rows += [row("linucb", n, 60.0) for n in range(120)]
+    rows += [row("cans", n, 90.0 if n < 5 else 41.0, point=0 if n < 5 else 3) for n in range(120)]
+    found = summarise(experiment(), outcome(rows))["excess"]["cans"]
+    assert [(each["from_round"], each["to_round"]) for each in found] == [
+        (0, 10), (10, 30), (30, 100), (100, 120)
+    ]  # fmt: skip
+    first, second, *_ = found
+    assert first["excess_ms"] == pytest.approx(25.5)
+    assert first["other_choice_ms"] == pytest.approx(25.0)
+    assert first["same_choice_ms"] == pytest.approx(0.5)
+    assert first["other_choices"] == 0.5
+    assert second["other_choices"] == 0.0
+    assert second["slower_with_same_choice"] == {
+        "total_ms": 1.0, "front_ms": 0.0, "link_ms": 0.0, "server_ms": 0.0, "rest_ms": 1.0
+    }  # fmt: skip

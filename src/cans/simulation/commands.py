@@ -17,15 +17,16 @@ from cans.learning.policies import Hyperparameters
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from cans.simulation.reproduce.prototype import Measure
     from cans.simulation.run import Simulation
 
 SECONDS_PER_LINE = 30.0  # of progress, where there is no terminal
 
 
-def register(app: typer.Typer) -> None:
-    """Mount this layer's commands."""
+def register(app: typer.Typer, measure_prototype: Measure) -> None:
+    """Mount this layer's commands; real processes, for `--prototype`, are a higher layer's."""
     app.command()(simulate)
-    app.command()(reproduce)
+    app.command()(_reproduce(measure_prototype))
 
 
 def simulate(
@@ -85,16 +86,25 @@ def simulate(
         _print_table(result)
 
 
-def reproduce(
-    out: Annotated[
-        Path, typer.Option(help="Folder for figures, claims.json and report.html.")
-    ] = Path("report"),
-    quick: Annotated[bool, typer.Option("--quick", help="3 seeds and fewer sweeps.")] = False,
-) -> None:
-    """Redraw every simulated figure of the paper and check its claims."""
-    from cans.simulation.reproduce import reproduce as run
+def _reproduce(measure_prototype: Measure) -> Callable[..., None]:
+    def reproduce(
+        out: Annotated[
+            Path, typer.Option(help="Folder for figures, claims.json and report.html.")
+        ] = Path("report"),
+        quick: Annotated[bool, typer.Option("--quick", help="3 seeds and fewer sweeps.")] = False,
+        prototype: Annotated[
+            bool,
+            typer.Option(
+                "--prototype", help="Run the paper's prototype too, on real processes; minutes."
+            ),
+        ] = False,
+    ) -> None:
+        """Redraw every simulated figure of the paper and check its claims."""
+        from cans.simulation.reproduce import reproduce as run
 
-    run(out, quick=quick)
+        run(out, quick=quick, measure=measure_prototype if prototype else None)
+
+    return reproduce
 
 
 def _radius(text: str) -> float | str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cans.testbed.interruption import stopped_by_signals
+
+if TYPE_CHECKING:
+    from cans.simulation.reproduce.prototype import Prototype
 
 
 def register(app: typer.Typer) -> None:
@@ -19,6 +22,7 @@ def register(app: typer.Typer) -> None:
     )  # fmt: skip
     testbed.command("run")(run)
     testbed.command("list")(list_experiments)
+    testbed.command("warm", hidden=True)(warm)
     app.add_typer(testbed, name="testbed")
     app.command()(demo)
 
@@ -57,6 +61,13 @@ def run(
         typer.echo(f"results: {folder}", err=True)
 
 
+def measure_prototype(folder: Path, quick: bool) -> Prototype:
+    """What `cans reproduce --prototype` asks of this layer."""
+    from cans.testbed.prototype.running import measure_prototype as measure
+
+    return measure(folder, quick)
+
+
 def demo(
     devices: Annotated[int, typer.Option(help="Unequal devices.", min=1, max=16)] = 4,
     seconds: Annotated[float, typer.Option(help="How long, after the start.", min=5)] = 60.0,
@@ -69,6 +80,19 @@ def demo(
     open_folder(out)
     with stopped_by_signals():
         run_demo(devices, seconds, out)
+
+
+def warm(
+    model: str,
+    servers: list[str],
+    features: Annotated[str, typer.Option()] = "rich",
+    codec: Annotated[list[str] | None, typer.Option()] = None,
+    max_points: Annotated[int | None, typer.Option()] = None,
+) -> None:
+    """The testbed's own: run every back-end of servers, from a process beside them."""
+    from cans.testbed.warming import warm_servers
+
+    warm_servers(model, servers, codec or ["float32"], features, max_points)
 
 
 def list_experiments() -> None:

@@ -71,11 +71,11 @@ class View:
         self._console.print(table)
         during = [each for device in range(len(story.devices))
                   for each in story.samples(device, "cans") if each.outage]  # fmt: skip
-        total = sum(len(story.samples(device, "cans")) for device in range(len(story.devices)))
+        answered = sum(len(story.samples(device, "cans")) for device in range(len(story.devices)))
         slowest = max((each.ms for each in during), default=0.0)
         self.say(
-            f"{total} inferences, {story.unanswered} without an answer; {len(during)} of them "
-            f"while the server was gone, the slowest in {slowest:.0f} ms"
+            f"{answered + story.unanswered} inferences, {story.unanswered} without an answer; "
+            f"{len(during)} answered while the server was gone, the slowest in {slowest:.0f} ms"
         )
 
     def what_next(self) -> None:

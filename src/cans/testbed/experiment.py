@@ -37,7 +37,7 @@ class Link:
 
     network: str
     mbps: float
-    loss: float = 0.0  # share of packets; needs namespaces and iptables
+    loss: float = 0.0  # share of packets, each way; namespaces need iptables for it
 
     def __post_init__(self) -> None:
         _require(_positive(self.mbps), f"mbps of {self.network} must be positive")
@@ -113,7 +113,9 @@ class Experiment:
     policies_at_once: int = 100  # whose processes run beside each other; fewer for large models
     network: str = "auto"  # namespaces where privileges allow, else loopback
     workers: int = 1  # of each server
+    start_together: bool = False  # all devices at once: sooner, but their offline runs are slower
     sync_wait_ms: float = 100.0  # a device waits so long for the answer to its last upload
+    rest_ms: float = 20.0  # after every inference, one at a time: what it set off is over then
     changes: tuple[Change, ...] = field(default=())
     outages: tuple[Outage, ...] = field(default=())
 
@@ -128,6 +130,7 @@ class Experiment:
         _require(self.network in NETWORKS, f"network must be one of: {', '.join(NETWORKS)}")
         _require(self.sweep_runs >= 0, "sweep_runs must not be negative")
         _require(self.sync_wait_ms >= 0, "sync_wait_ms must not be negative")
+        _require(self.rest_ms >= 0, "rest_ms must not be negative")
         _require(self.policies_at_once >= 1, "policies_at_once must be at least 1")
         _require(self.workers >= 1, "workers must be at least 1")
         labels = [each.label for each in self.policies]
@@ -149,6 +152,10 @@ class Experiment:
             if change.round <= round_:
                 rates[change.network] = change.mbps
         return rates
+
+    def loss(self) -> dict[str, float]:
+        """Share of packets that every network loses."""
+        return {each.network: each.loss for each in self.links}
 
     def server_is_down(self, round_: int) -> bool:
         return any(each.round <= round_ < each.round + each.rounds for each in self.outages)

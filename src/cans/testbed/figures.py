@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from cans.testbed.records import SWEEP, Row
-from cans.testbed.summary import latency_ms
+from cans.testbed.records import SWEEP, Row, latency_ms
 
 _SMOOTH = 10
 

@@ -12,6 +12,16 @@ from cans.testbed.network import Network
 from cans.testbed.processes import DeviceProcess, ServerProcess
 
 
+def table_words(experiment: Experiment) -> list[str]:
+    """How a table is made, for a command line; every process must make the same one."""
+    words = ["--features", experiment.features]
+    for codec in experiment.codecs:
+        words += ["--codec", codec]
+    if experiment.max_points is not None:
+        words += ["--max-points", str(experiment.max_points)]
+    return words
+
+
 class Fleet:
     """The processes of one policy; every policy has its own, on the same links."""
 
@@ -26,11 +36,11 @@ class Fleet:
     ) -> None:
         self.policy = policy
         self.seats = seats
-        self._experiment = experiment
-        self._model = model
+        self.experiment = experiment
+        self.model = model
+        self.address = f"{network.host}:{network.free_port()}"
         self._network = network
         self._folder = folder
-        self._address = f"{network.host}:{network.free_port()}"
         self.devices: list[DeviceProcess] = []
         self.forced: dict[int, int | None] = {}
         folder.mkdir(parents=True)
@@ -43,40 +53,39 @@ class Fleet:
         return self.policy.label
 
     def _server_words(self) -> list[str]:
-        experiment = self._experiment
-        words = ["serve", "--model", self._model, "--listen", self._address]
+        experiment = self.experiment
+        words = ["serve", "--model", self.model, "--listen", self.address]
         words += ["--store", f"sqlite:{self._folder / 'pools.sqlite'}"]
-        words += ["--policy", self.policy.name, "--features", experiment.features]
-        words += ["--workers", str(experiment.workers)]
-        for codec in experiment.codecs:
-            words += ["--codec", codec]
-        if experiment.max_points is not None:
-            words += ["--max-points", str(experiment.max_points)]
+        words += ["--policy", self.policy.name, "--workers", str(experiment.workers)]
+        words += table_words(experiment)
         for name, value in self.policy.numbers().items():
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", repr(value)]
         return [*words, *(["--prepare"] if experiment.prepare else [])]
 
     def start_devices(self) -> None:
-        """Once the server answers."""
-        self.server.wait_until_ready()
+        """One after the other unless told otherwise: each runs a few inferences for its warm start,
+        and those must not be slower than the ones that count."""
         for seat in self.seats:
             prefix = self._network.device_prefix(seat.index)
             log = self._folder / f"{seat.name}.log"
             self.devices.append(DeviceProcess(prefix, self._device_words(seat), log))
+            if not self.experiment.start_together:
+                self.devices[-1].wait_until_ready()
 
     def _device_words(self, seat: DeviceSeat) -> list[str]:
-        group, seed = seat.group, self._experiment.seed * 1000 + seat.index
-        words = ["device", "--obey", "--server", self._address, "--model", self._model]
+        group, seed = seat.group, self.experiment.seed * 1000 + seat.index
+        words = ["device", "--obey", "--server", self.address, "--model", self.model]
         words += ["--type", group.type, "--network", group.network, "--name", seat.name]
         words += ["--state", str(self._folder / seat.name), "--seed", str(seed)]
         words += ["--slowdown", repr(group.slowdown)]
-        words += ["--sync-wait-ms", repr(self._experiment.sync_wait_ms)]
-        return [*words, *(["--prepare"] if self._experiment.prepare else [])]
+        words += ["--sync-wait-ms", repr(self.experiment.sync_wait_ms)]
+        return [*words, *(["--prepare"] if self.experiment.prepare else [])]
 
     def wait_until_ready(self) -> None:
-        for device in self.devices:
-            device.wait_until_ready()
+        if self.experiment.start_together:
+            for device in self.devices:
+                device.wait_until_ready()
         self.follow_rates()
 
     def follow_rates(self) -> None:
@@ -96,3 +105,8 @@ class Fleet:
 
     def infer(self, device: int) -> dict[str, Any]:
         return self.devices[device].ask("infer")
+
+    def calibrate(self, device: int, runs: int, point: int | None = None) -> dict[str, Any]:
+        """Times of a front-end, of the whole model without a point; nothing is learned from it."""
+        where = {} if point is None else {"point": point}
+        return self.devices[device].ask("calibrate", runs=runs, **where)

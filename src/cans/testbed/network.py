@@ -1,7 +1,9 @@
 """Where processes live and how fast their links are: namespaces with `tc tbf`, or loopback.
 
-Namespaces shape everything a device sends and receives. On loopback the devices pace themselves:
-an upload takes as long as its bytes would; the small answers are not shaped.
+Namespaces shape everything a device sends and receives, and lose packets in both directions where
+they arrive: a lost packet has taken its time on the link. On loopback the devices pace themselves:
+an upload takes as long as its bytes would; the small answers are not shaped. There are no packets
+to lose there: what is lost is sent again, so that a link with loss carries less.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -43,7 +46,8 @@ class Loopback:
     name = "loopback, paced by the devices"
     host = "127.0.0.1"
 
-    def __init__(self) -> None:
+    def __init__(self, loss: Mapping[int, float]) -> None:
+        self._loss = loss
         self._rates: dict[int, float] = {}
         self._used: set[int] = set()
 
@@ -66,7 +70,8 @@ class Loopback:
         self._rates[device] = mbps
 
     def pace_of(self, device: int) -> float | None:
-        return self._rates.get(device)
+        rate = self._rates.get(device)
+        return None if rate is None else goodput(rate, self._loss.get(device, 0.0))
 
     def close(self) -> None:
         pass
@@ -78,7 +83,7 @@ class Namespaces:
     name = "network namespaces, shaped by tc tbf"
     host = "10.77.0.1"
 
-    def __init__(self, devices: int, loss: dict[int, float]) -> None:
+    def __init__(self, devices: int, loss: Mapping[int, float]) -> None:
         self._id = f"{PREFIX}{os.getpid()}-{secrets.token_hex(2)}"
         self._server = f"{self._id}-s"
         self._made: list[str] = []
@@ -108,11 +113,17 @@ class Namespaces:
         self._add(name)
         self._ip(self._server, f"link add {peer} type veth peer name eth0 netns {name}")
         self._ip(self._server, f"link set {peer} master br0 up")
-        self._ip(name, f"addr add 10.77.0.{device + 2}/24 dev eth0")
+        address = f"10.77.0.{device + 2}"
+        self._ip(name, f"addr add {address}/24 dev eth0")
         self._ip(name, "link set eth0 up")
         if loss > 0:
-            drop = f"-m statistic --mode random --probability {loss} -j DROP"
-            _run("ip", "netns", "exec", name, *f"iptables -A INPUT -i eth0 {drop}".split())
+            self._drop(name, "-i eth0", loss)
+            self._drop(self._server, f"-s {address}", loss)
+
+    def _drop(self, namespace: str, which: str, share: float) -> None:
+        """Of what arrives; every packet by its own chance."""
+        rule = f"-A INPUT {which} -m statistic --mode random --probability {share:f} -j DROP"
+        _run("ip", "netns", "exec", namespace, "iptables", *rule.split())
 
     def _device(self, device: int) -> str:
         return f"{self._id}-d{device}"
@@ -164,20 +175,27 @@ def made_by_the_dead(name: str) -> bool:
     return number.isdigit() and not os.path.exists(f"/proc/{number}")
 
 
-def open_network(kind: str, devices: int, loss: dict[int, float]) -> Network:
+def open_network(kind: str, devices: int, loss: Mapping[int, float]) -> Network:
     """The network that was asked for; `auto` takes namespaces where privileges allow."""
-    lossy = {device: share for device, share in loss.items() if share > 0}
     if kind == "auto":
         kind = "namespaces" if can_shape() else "loopback"
     if kind == "loopback":
-        if lossy:
-            raise InputError("loss needs network namespaces: run as root, with ip, tc and iptables")
-        return Loopback()
-    if lossy and shutil.which("iptables") is None:
-        raise InputError("loss needs iptables; install it or leave out loss")
+        return Loopback(loss)
+    if any(loss.values()) and not can_lose():
+        raise InputError("loss in namespaces needs iptables: install it, or network = 'loopback'")
     if not can_shape():
         raise InputError("namespaces need root, ip and tc; use network = 'loopback'")
-    return Namespaces(devices, lossy)
+    return Namespaces(devices, loss)
+
+
+def goodput(mbps: float, loss: float) -> float:
+    """What a link carries when everything lost is sent again."""
+    return mbps * (1 - loss)
+
+
+def can_lose() -> bool:
+    """May namespaces lose packets? The kernel's netem would do too, but not every kernel has it."""
+    return shutil.which("iptables") is not None
 
 
 def can_shape() -> bool:

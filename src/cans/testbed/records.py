@@ -42,6 +42,11 @@ def row_of(
     return row
 
 
+def latency_ms(row: Row) -> float:
+    """What the caller waited."""
+    return float(row["waited_ms"])
+
+
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)

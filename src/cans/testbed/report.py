@@ -63,6 +63,7 @@ def print_report(document: dict[str, Any]) -> None:
             )  # fmt: skip
         console.print(table)
         _print_policies(console, model)
+        _print_excess(console, model)
         for phase, policies in model.get("after_change", {}).items():
             table = Table("policy", f"back after (links change in round {phase})", "first 50",
                           "after 50")  # fmt: skip
@@ -96,6 +97,23 @@ def _print_policies(console: Any, model: dict[str, Any]) -> None:
             "-" if below is None else f"{below:.1f} %", _ms(found["energy_mj"]),
         )  # fmt: skip
     console.print(table)
+
+
+def _print_excess(console: Any, model: dict[str, Any]) -> None:
+    """Where every policy loses against the best fixed choice."""
+    from rich.table import Table
+
+    table = Table("policy", "rounds", "over best fixed, ms", "by other choices",
+                  "by the same, slower", "other choices")  # fmt: skip
+    for label, windows in model.get("excess", {}).items():
+        for each in windows:
+            table.add_row(
+                label, f"{each['from_round']} to {each['to_round']}", f"{each['excess_ms']:.2f}",
+                f"{each['other_choice_ms']:.2f}", f"{each['same_choice_ms']:.2f}",
+                f"{each['other_choices']:.0%}",
+            )  # fmt: skip
+    if table.rows:
+        console.print(table)
 
 
 def _ms(value: float | None) -> str:

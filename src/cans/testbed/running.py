@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,15 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cans.errors import RunError
 from cans.testbed.calibration import Calibration, calibrate
 from cans.testbed.experiment import Experiment, PolicyChoice
 from cans.testbed.fleet import Fleet
 from cans.testbed.layout import ChoiceInfo, DeviceSeat, choices, seats
-from cans.testbed.network import Network, made_by_the_dead, open_network
+from cans.testbed.network import Network, goodput, made_by_the_dead, open_network
 from cans.testbed.processes import stop_all
 from cans.testbed.records import FIXED, SWEEP, Row, row_of
 from cans.testbed.sweep import Swept, sweep
+from cans.testbed.warming import warm_up
 
 TEMPORARY = "cans-testbed-"
 Say = Callable[[str], None]
@@ -72,7 +76,7 @@ class Testbed:
             prefix=f"{TEMPORARY}{os.getpid()}-", ignore_cleanup_errors=True
         )
         folder = Path(self._stack.enter_context(kept))
-        loss = {each.network: each.loss for each in experiment.links}
+        loss = experiment.loss()
         self.network = open_network(
             experiment.network,
             len(self.seats),
@@ -89,9 +93,14 @@ class Testbed:
             made = Fleet(experiment, self._model, policy, self.seats, self.network, where)
             self.fleets.append(made)
         for fleet in self.fleets:
+            fleet.server.wait_until_ready()
+        for fleet in self.fleets:
             fleet.start_devices()
         for fleet in self.fleets:
             fleet.wait_until_ready()
+        if not experiment.prepare:
+            self._say("running every half once or twice")
+            warm_up(self.fleets, self.network, self.outcome.choices[-1].point + 1, folder)
         self.reference = self.fleets[0]
 
     # --- links and servers ---
@@ -129,22 +138,24 @@ class Testbed:
         """Measure what the testbed is, and what is best on it, unless that is known."""
         if self.outcome.calibration:
             return
-        rates = self.experiment.rates(0)
+        loss = self.experiment.loss()
         self.outcome.calibration = calibrate(
             self.reference,
             self.outcome.choices,
-            lambda device: rates[self.seats[device].group.network],
+            lambda seat: goodput(self._mbps(seat, 0), loss[seat.group.network]),
         )
         if self.experiment.sweep_runs == 0:
             return
         for phase in reversed(self.experiment.phases()):  # the last first: ends with round 0's
             self._say(f"trying every choice, links as from round {phase}")
             self._change_links(phase)
+
+            def record(answer: dict[str, Any], seat: DeviceSeat, phase: int = phase) -> None:
+                self._record(answer, seat, SWEEP, phase)
+                self._rest()
+
             self.outcome.swept[phase] = sweep(
-                self.reference,
-                self.outcome.choices,
-                self.experiment.sweep_runs,
-                lambda answer, seat, phase=phase: self._record(answer, seat, SWEEP, phase),  # type: ignore[misc]
+                self.reference, self.outcome.choices, self.experiment.sweep_runs, record
             )
         self._change_links(0)
 
@@ -167,17 +178,25 @@ class Testbed:
             else:
                 self._round_one_at_a_time(round_)
 
-    def _active(self) -> list[Fleet]:
-        return self.fleets if self.outcome.swept else self.fleets[1:]
+    def _in_turn(self, round_: int, device: int = 0) -> list[Fleet]:
+        """All fleets, in an order that nobody can profit from: no policy always follows another."""
+        fleets = self.fleets if self.outcome.swept else self.fleets[1:]
+        random = np.random.default_rng((self.experiment.seed, round_, device))
+        return [fleets[each] for each in random.permutation(len(fleets))]
+
+    def _rest(self) -> None:
+        """What an inference sets off (uploads, news of pools) must not disturb the next one."""
+        time.sleep(self.experiment.rest_ms / 1e3)
 
     def _round_one_at_a_time(self, round_: int) -> None:
         for seat in self.seats:
-            for fleet in rotated(self._active(), round_ + seat.index):
+            for fleet in self._in_turn(round_, seat.index):
                 self._record(fleet.infer(seat.index), seat, fleet.label, round_)
+                self._rest()
 
     def _concurrent_round(self, round_: int) -> None:
         with ThreadPoolExecutor(len(self.seats)) as pool:
-            for fleet in rotated(self._active(), round_):
+            for fleet in self._in_turn(round_):
                 answers = pool.map(fleet.infer, range(len(self.seats)))
                 for seat, answer in zip(self.seats, answers, strict=True):
                     self._record(answer, seat, fleet.label, round_)
@@ -199,12 +218,6 @@ def remove_stale_folders() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         if made_by_the_dead(folder.name.removeprefix(TEMPORARY)):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def rotated(fleets: Sequence[Fleet], by: int) -> list[Fleet]:
-    """The same fleets, beginning with another one."""
-    start = by % len(fleets)
-    return [*fleets[start:], *fleets[:start]]
 
 
 def run_model(experiment: Experiment, model: str, say: Say) -> Outcome:

@@ -66,11 +66,9 @@ class Story:
         return fmean(each.ms for each in found) if found else None
 
     def comparison(self, device: int, how: str) -> float | None:
-        """The mean of always doing so, on the link as it is now; never of a server that is gone."""
-        phase = self.phase
-        wanted = how == "offload"
+        """The mean of always doing so, on the link as it is now; what the server did not answer is
+        no full offload."""
+        phase, remote = self.phase, how == "offload"
         return self.mean(
-            device,
-            how,
-            lambda each: each.phase == phase and (not wanted or each.by_server),
+            device, how, lambda each: each.phase == phase and (each.by_server or not remote)
         )

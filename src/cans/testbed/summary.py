@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
+from cans.testbed.excess import excess
 from cans.testbed.experiment import Experiment
-from cans.testbed.records import FIXED, SWEEP, Row
+from cans.testbed.records import FIXED, SWEEP, Row, latency_ms
 from cans.testbed.running import Outcome
 
 FIRST = (30, 100, 300)
@@ -31,6 +32,12 @@ def summarise(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
         "best_fixed": _best_fixed(experiment, outcome),
     }
     document["gap_closed"] = _gaps(experiment, document["policies"], firsts)
+    if FIXED in by_policy:
+        document["excess"] = {
+            label: excess(by_policy[label], by_policy[FIXED], experiment.rounds)
+            for label in labels
+            if label != FIXED
+        }
     if experiment.changes and FIXED in by_policy:
         document["after_change"] = {
             str(phase): {
@@ -45,11 +52,6 @@ def summarise(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
             label: _outage(by_policy[label], local, experiment) for label in labels
         }
     return document
-
-
-def latency_ms(row: Row) -> float:
-    """What the caller waited."""
-    return float(row["waited_ms"])
 
 
 def _answered(rows: Sequence[Row]) -> list[Row]:

@@ -1,13 +1,15 @@
 """Every choice of every device, tried: what the best fixed choice would have been.
 
 All choices are tried on one device of each kind (type, slow-down, network); the few best of them
-again on every device, in turn, so that the last word is with the device itself.
+again on every device of the kind, in turn. Devices of a kind are the same machine with the same
+link, so they have one best choice, and it is found from what all of them measured: neighbours
+often differ by less than the noise of one device.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -15,8 +17,8 @@ from cans.errors import RunError
 from cans.testbed.fleet import Fleet
 from cans.testbed.layout import ChoiceInfo, DeviceSeat
 
-FINALISTS = 4
-FINAL_RUNS = 8
+FINALISTS = 5
+OFTENER = 6  # times as many runs of a finalist, on all devices of a kind together
 
 Record = Callable[[dict[str, object], DeviceSeat], None]
 
@@ -26,7 +28,7 @@ class Swept:
     """What a sweep found, by device."""
 
     best: dict[int, int]  # device -> row
-    median_ms: dict[int, dict[int, float]]  # device -> row -> total
+    median_ms: dict[int, dict[int, float]]  # device -> row -> total, of its kind
 
 
 def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record) -> Swept:
@@ -37,10 +39,11 @@ def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record
     best: dict[int, int] = {}
     medians: dict[int, dict[int, float]] = {}
     for alike in kinds.values():
-        first = _tried(fleet, alike[0], [each.row for each in choices], runs, record)
+        first = _tried(fleet, alike[:1], [each.row for each in choices], runs, record)
         finalists = sorted(first, key=lambda row: first[row])[:FINALISTS]
+        turns = max(OFTENER * runs // len(alike), 2)
+        final = _tried(fleet, alike, finalists, turns, record)
         for seat in alike:
-            final = _tried(fleet, seat, finalists, FINAL_RUNS, record)
             best[seat.index] = min(final, key=lambda row: final[row])
             medians[seat.index] = {**first, **final}
     for seat in fleet.seats:
@@ -49,16 +52,18 @@ def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record
 
 
 def _tried(
-    fleet: Fleet, seat: DeviceSeat, rows: Sequence[int], runs: int, record: Record
+    fleet: Fleet, seats: Iterable[DeviceSeat], rows: Sequence[int], runs: int, record: Record
 ) -> dict[int, float]:
     """Median total of each choice; choices take turns, so that a busy moment hits all alike."""
     totals: dict[int, list[float]] = defaultdict(list)
+    alike = list(seats)
     for _ in range(runs):
-        for row in rows:
-            fleet.force(seat.index, row)
-            answer = fleet.infer(seat.index)
-            if "error" in answer or answer["fallback"]:
-                raise RunError(f"{seat.name}: {answer.get('error') or answer['fallback']}")
-            record(answer, seat)
-            totals[row].append(answer["waited_ms"])
+        for seat in alike:
+            for row in rows:
+                fleet.force(seat.index, row)
+                answer = fleet.infer(seat.index)
+                if "error" in answer or answer["fallback"]:
+                    raise RunError(f"{seat.name}: {answer.get('error') or answer['fallback']}")
+                record(answer, seat)
+                totals[row].append(answer["waited_ms"])
     return {row: median(found) for row, found in totals.items()}

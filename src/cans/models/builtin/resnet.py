@@ -10,9 +10,9 @@ _STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 _EXPANSION = 4
 
 
-def build() -> tuple[ModelProto, list[Recipe]]:
+def build(size: int = 224) -> tuple[ModelProto, list[Recipe]]:
     """20 points: input, stem, 16 bottlenecks, avgpool, fc (the end)."""
-    net = Builder("resnet50", (1, 3, 224, 224))
+    net = Builder("resnet50", (1, 3, size, size))
     x = net.conv("input", "stem.conv", (3, 64), 7, stride=2, pad=3)
     x = net.op("Relu", [x], "stem.relu")
     x = net.op("MaxPool", [x], "stem", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])

@@ -9,9 +9,9 @@ from cans.models.builtin.builder import Builder, Recipe
 _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
-def build(exits: bool = False) -> tuple[ModelProto, list[Recipe]]:
+def build(exits: bool = False, size: int = 224) -> tuple[ModelProto, list[Recipe]]:
     """23 points: input, 13 conv(+ReLU), 5 pools, fc6, fc7, fc8, end."""
-    net = Builder("vgg16-exits" if exits else "vgg16", (1, 3, 224, 224))
+    net = Builder("vgg16-exits" if exits else "vgg16", (1, 3, size, size))
     outputs: dict[str, tuple[int, ...]] = {}
     x, channels = "input", 3
     for stage, (width, convs) in enumerate(_STAGES, start=1):
@@ -25,7 +25,8 @@ def build(exits: bool = False) -> tuple[ModelProto, list[Recipe]]:
         if exits and stage in (3, 4):
             outputs[_exit_head(net, x, f"exit{stage}", width)] = (1, 1000)
     x = net.op("Flatten", [x], "flatten")
-    for name, sizes in (("fc6", (512 * 7 * 7, 4096)), ("fc7", (4096, 4096))):
+    left = size // 2 ** len(_STAGES)  # pixels across, after the pools
+    for name, sizes in (("fc6", (512 * left * left, 4096)), ("fc7", (4096, 4096))):
         x = net.dense(x, f"{name}.dense", sizes)
         x = net.point(name, net.op("Relu", [x], name))
     x = net.point("fc8", net.dense(x, "fc8", (4096, 1000), gain=1.0))

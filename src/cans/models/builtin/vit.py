@@ -1,4 +1,4 @@
-"""ViT-B/16 (Dosovitskiy et al.), 224x224, class token, pre-normalisation."""
+"""ViT-B/16 (Dosovitskiy et al.), class token, pre-normalisation."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from onnx import ModelProto
 
 from cans.models.builtin.builder import Builder, Recipe
 
-_WIDTH, _HEADS, _HIDDEN, _BLOCKS, _TOKENS = 768, 12, 3072, 12, 197
+_WIDTH, _HEADS, _HIDDEN, _BLOCKS, _PATCH = 768, 12, 3072, 12, 16
 _HEAD_WIDTH = _WIDTH // _HEADS
 
 
-def build() -> tuple[ModelProto, list[Recipe]]:
+def build(size: int = 224) -> tuple[ModelProto, list[Recipe]]:
     """15 points: input, patch embedding, 12 encoder blocks, head (the end)."""
-    net = Builder("vit_b16", (1, 3, 224, 224))
-    net.constant("shape.patches", np.array([1, _WIDTH, _TOKENS - 1], np.int64))
-    net.constant("shape.heads", np.array([1, _TOKENS, _HEADS, _HEAD_WIDTH], np.int64))
-    net.constant("shape.tokens", np.array([1, _TOKENS, _WIDTH], np.int64))
+    net = Builder("vit_b16", (1, 3, size, size))
+    tokens = (size // _PATCH) ** 2 + 1
+    net.constant("shape.patches", np.array([1, _WIDTH, tokens - 1], np.int64))
+    net.constant("shape.heads", np.array([1, tokens, _HEADS, _HEAD_WIDTH], np.int64))
+    net.constant("shape.tokens", np.array([1, tokens, _WIDTH], np.int64))
     net.constant("scale", np.array(1 / sqrt(_HEAD_WIDTH), np.float32))
     net.constant("class.index", np.array(0, np.int64))
     net.constant("norm.scale", np.ones(_WIDTH, np.float32))
-    x = net.conv("input", "patches.conv", (3, _WIDTH), 16, stride=16, gain=1.0)
+    x = net.conv("input", "patches.conv", (3, _WIDTH), _PATCH, stride=_PATCH, gain=1.0)
     x = net.op("Reshape", [x, "shape.patches"], "patches.flat")
     x = net.op("Transpose", [x], "patches.rows", perm=[0, 2, 1])
     token = net.weight("class.token", (1, 1, _WIDTH), 1.0)
     x = net.op("Concat", [token, x], "tokens", axis=1)
-    x = net.op("Add", [x, net.weight("positions", (1, _TOKENS, _WIDTH), 0.5)], "embedding")
+    x = net.op("Add", [x, net.weight("positions", (1, tokens, _WIDTH), 0.5)], "embedding")
     net.point("embedding", x)
     for index in range(1, _BLOCKS + 1):
         x = net.point(f"block{index}", _encoder(net, x, f"block{index}"))

@@ -7,6 +7,7 @@ checks_*.py          the statements           claims.py     the list of claims
 plots.py, axes.py, figures.py                 figures as data, and drawn
 section.py, sections_*.py, tables.py          what the report says
 report.py, report.css                         the page      command.py    all of it in order
+prototype.py         what real processes add to it, if they were run
 """
 
 from __future__ import annotations

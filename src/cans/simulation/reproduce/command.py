@@ -23,15 +23,17 @@ from cans.simulation.reproduce.claims import CLAIMS
 from cans.simulation.reproduce.experiments import load_experiments
 from cans.simulation.reproduce.figures import figure_svg
 from cans.simulation.reproduce.outcomes import Results, play_one, run_studies
+from cans.simulation.reproduce.prototype import Measure, Prototype
 from cans.simulation.reproduce.report import render
 from cans.simulation.reproduce.sections import SECTIONS
-from cans.simulation.reproduce.verdicts import Judgement, claims_document, judge
+from cans.simulation.reproduce.verdicts import Judgement, by_claim, claims_document, judge
 
 SEEDS, QUICK_SEEDS = 20, 3
 
 
-def reproduce(out: Path, *, quick: bool = False) -> None:
-    """Write figures, claims.json and report.html into `out`, all of them or none."""
+def reproduce(out: Path, *, quick: bool = False, measure: Measure | None = None) -> None:
+    """Write figures, claims.json and report.html into `out`, all of them or none; `measure` runs
+    the prototype too."""
     if not numba_installed():
         raise InputError("cans reproduce needs numba: pip install 'cans-edge[sim]'")
     with _finished_together(out) as folder:
@@ -39,8 +41,11 @@ def reproduce(out: Path, *, quick: bool = False) -> None:
         started = time.perf_counter()
         beyond = run_beyond_the_paper(quick)
         elapsed = time.perf_counter() - started
-        judgements, bars = write_report(results, folder, beyond)
-    _print_summary(judgements, out, results.seeds)
+        prototype = measure(folder / "prototype", quick) if measure is not None else None
+        judgements, bars = write_report(results, folder, beyond, prototype)
+    _print_summary(judgements, results.seeds)
+    if prototype is not None:
+        _print_verdicts("The paper's prototype, on real processes", prototype.judgements)
     _print_bars(bars, elapsed)
     _print_places(out)
 
@@ -65,13 +70,20 @@ def run_beyond_the_paper(quick: bool) -> Beyond:
 
 
 def write_report(
-    results: Results, folder: Path, beyond: Beyond | None = None
+    results: Results,
+    folder: Path,
+    beyond: Beyond | None = None,
+    prototype: Prototype | None = None,
 ) -> tuple[list[Judgement], list[Bar]]:
     """Judge and draw; returns the judgements of world `paper`, and the bars of our own policy."""
     paper, literal = (
         [judge(claim, results, world) for claim in CLAIMS] for world in ("paper", "literal")
     )
+    measured = prototype.judgements if prototype is not None else ()
+    verdicts = by_claim(paper, literal, measured)
     sections = [make(results) for make in SECTIONS]
+    if prototype is not None:
+        sections.append(prototype.section)
     bars = []
     if beyond is not None:
         bars = judge_bars(beyond)
@@ -81,9 +93,9 @@ def write_report(
     (folder / "figures").mkdir()
     for figure in (figure for section in sections for figure in section.figures):
         (folder / "figures" / f"{figure.name}.svg").write_text(figure_svg(figure), "utf-8")
-    document = json.dumps(claims_document(paper, literal), indent=2, ensure_ascii=False)
+    document = json.dumps(claims_document(verdicts), indent=2, ensure_ascii=False)
     (folder / "claims.json").write_text(document + "\n", "utf-8")
-    page = render(paper, literal, sections, results.seeds)
+    page = render(verdicts, sections, results.seeds)
     (folder / "report.html").write_text(page, "utf-8")
     return paper, bars
 
@@ -101,10 +113,11 @@ def _finished_together(out: Path) -> Iterator[Path]:
         raise InputError(f"cannot write to --out {out}: {error.strerror}") from None
     try:
         yield hidden
-        (out / "figures").mkdir(exist_ok=True)
         # the page comes last: whoever sees it sees the files it belongs to
         for file in sorted(hidden.rglob("*.*"), key=lambda each: each.suffix == ".html"):
-            replace(file, out / file.relative_to(hidden))
+            place = out / file.relative_to(hidden)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace(file, place)
     except OSError as error:
         raise InputError(f"cannot write to --out {out}: {error.strerror}") from None
     finally:
@@ -132,11 +145,21 @@ def _patience(reason: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _print_summary(judgements: Sequence[Judgement], out: Path, seeds: int) -> None:
+def _print_summary(judgements: Sequence[Judgement], seeds: int) -> None:
+    from rich.console import Console
+
+    _print_verdicts(f"The paper's claims, world paper, {seeds} seeds", judgements)
+    if seeds < SEEDS:
+        Console().print(
+            f"{seeds} seeds make wide intervals: run without --quick to quote a verdict."
+        )
+
+
+def _print_verdicts(title: str, judgements: Sequence[Judgement]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"The paper's claims, world paper, {seeds} seeds", title_justify="left")
+    table = Table(title=title, title_justify="left")
     table.add_column("claim")
     table.add_column("verdict", no_wrap=True)
     table.add_column("key number (VGG-16 / ResNet-50 / ViT-B/16)", ratio=1)
@@ -144,10 +167,7 @@ def _print_summary(judgements: Sequence[Judgement], out: Path, seeds: int) -> No
     for each in judgements:
         verdict = f"[{colours[each.verdict]}]{each.verdict}[/]"
         table.add_row(each.claim.id, verdict, each.key)
-    console = Console()
-    console.print(table)
-    if seeds < SEEDS:
-        console.print(f"{seeds} seeds make wide intervals: run without --quick to quote a verdict.")
+    Console().print(table)
 
 
 def _print_bars(bars: Sequence[Bar], elapsed: float) -> None:

@@ -15,7 +15,7 @@ from cans.simulation.reproduce.figures import panel_svg, stroke
 from cans.simulation.reproduce.plots import Figure
 from cans.simulation.reproduce.section import Section
 from cans.simulation.reproduce.tables import Table
-from cans.simulation.reproduce.verdicts import VERDICTS, Check, Judgement
+from cans.simulation.reproduce.verdicts import VERDICTS, Check, Judgement, Verdicts
 
 _NOTES = (
     "<strong>Units.</strong> Read literally (MACs over speed, float32 bits over 10 Mbps), sending "
@@ -34,30 +34,37 @@ _NOTES = (
     "<em>partly</em>: at least half; <em>not reproduced</em>: fewer. Nothing is judged by hand.",
     "<strong>Bands</strong> are 95 % t-intervals of the mean over seeds. Point at a curve to read "
     "its last value.",
+)
+_NO_PROTOTYPE = (
     "<strong>Not here.</strong> C9 (up to 50 % below LinUCB) and C14 (FedLinUCB comes close when "
-    "devices are alike) are claims about the hardware prototype.",
+    "devices are alike) are claims about the hardware prototype: <code>cans reproduce "
+    "--prototype</code> runs it on real processes."
+)
+_PROTOTYPE = (
+    "<strong>Prototype.</strong> Real processes, models and links of this machine in the place of "
+    "two Jetsons and a workstation. Both methods of a comparison took turns, so a difference is "
+    "paired by round; its interval speaks for the rounds of one run, which follow on each other, "
+    "and not for other runs."
 )
 _AGAIN = (
     "pip install 'cans-edge[sim]'\n"
     "cans reproduce --out report            # 20 seeds\n"
     "cans reproduce --out report --quick    # 3 seeds, fewer values\n"
+    "cans reproduce --out report --prototype    # and the prototype's claims, on real processes\n"
     "cans simulate --model vgg16 --policy fedlinucb-dw --world paper --seeds 20"
 )
 
 
-def render(
-    judgements: Sequence[Judgement],
-    beside: Sequence[Judgement],
-    sections: Sequence[Section],
-    seeds: int,
-) -> str:
-    """The page. `beside` are the judgements of world `literal`, in the same order."""
+def render(verdicts: Sequence[Verdicts], sections: Sequence[Section], seeds: int) -> str:
+    """The page."""
     style = files("cans.simulation.reproduce").joinpath("report.css").read_text("utf-8")
     contents = "".join(
         f'<li><a href="#{_anchor(each.title)}">{escape(each.title)}</a></li>' for each in sections
     )
     body = "".join(_section(each) for each in sections)
-    notes = "".join(f"<p>{note}</p>" for note in _NOTES)
+    measured = any(each.prototype for each in verdicts)
+    last = _PROTOTYPE if measured else _NO_PROTOTYPE
+    notes = "".join(f"<p>{note}</p>" for note in (*_NOTES, last))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -65,8 +72,8 @@ def render(
         f"<title>CANS: the paper's simulations, run again</title><style>{style}</style>"
         "</head><body>"
         "<main><header><h1>The paper's simulations, run again</h1>"
-        f'<p class="lead">{_lead(judgements, seeds)}</p></header>'
-        f"{_claims(judgements, beside)}"
+        f'<p class="lead">{_lead(verdicts, seeds)}</p></header>'
+        f"{_claims(verdicts, measured)}"
         f'<nav aria-label="Contents"><ol>{contents}</ol></nav>{body}'
         f'<section id="method"><h2>How to read this</h2>{notes}</section>'
         f'<section id="again"><h2>Run it again</h2><pre>{escape(_AGAIN)}</pre>'
@@ -74,14 +81,18 @@ def render(
     )
 
 
-def _lead(judgements: Sequence[Judgement], seeds: int) -> str:
-    counts = Counter(each.verdict for each in judgements)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+def _lead(verdicts: Sequence[Verdicts], seeds: int) -> str:
+    simulated = [each.paper for each in verdicts if each.paper]
     text = (
         "Fleets of unequal devices learn where to cut a neural network between themselves and one "
-        f"edge server. Of the paper's {len(judgements)} claims that a simulation can check, with "
-        f"{seeds} seeds: <strong>{said}</strong>."
+        f"edge server. Of the paper's {len(simulated)} claims that a simulation can check, with "
+        f"{seeds} seeds: <strong>{_counted(simulated)}</strong>."
     )
+    if measured := [each.prototype for each in verdicts if each.prototype]:
+        text += (
+            f" Of {len(measured)} about its prototype, on real processes: "
+            f"<strong>{_counted(measured)}</strong>."
+        )
     if seeds < 10:
         text += (
             f" <em>With {seeds} seeds intervals are wide, and much that is true cannot be shown: "
@@ -90,20 +101,43 @@ def _lead(judgements: Sequence[Judgement], seeds: int) -> str:
     return text
 
 
-def _claims(judgements: Sequence[Judgement], beside: Sequence[Judgement]) -> str:
-    rows = "".join(
-        f'<tr id="{each.claim.id}"><th scope="row">{each.claim.id}</th>'
-        f"<td>{escape(each.claim.text)}<details><summary>{escape(each.key)}</summary>"
-        f"{_statements(each)}</details></td>"
-        f"<td>{_chip(each)}</td><td>{_chip(other)}</td></tr>"
-        for each, other in zip(judgements, beside, strict=True)
-    )
+def _counted(judgements: Sequence[Judgement]) -> str:
+    counts = Counter(each.verdict for each in judgements)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+
+
+def _claims(verdicts: Sequence[Verdicts], measured: bool) -> str:
+    heads = ["World “paper”", "“literal”", *(["Prototype"] if measured else [])]
+    rows = "".join(_claim(each, measured) for each in verdicts)
+    columns = "".join(f"<th>{head}</th>" for head in heads)
     return (
         '<section id="claims"><h2>What holds</h2><div class="wide"><table class="claims"><thead>'
         "<tr><th></th><th>Claim, and its key number (VGG-16 / ResNet-50 / ViT-B/16)</th>"
-        f"<th>World “paper”</th><th>“literal”</th></tr></thead><tbody>{rows}</tbody></table></div>"
-        "</section>"
+        f"{columns}</tr></thead><tbody>{rows}</tbody></table></div></section>"
     )
+
+
+def _claim(verdicts: Verdicts, measured: bool) -> str:
+    said = "".join(
+        f"<details><summary>{escape(_where(each, verdicts) + each.key)}</summary>"
+        f"{_statements(each)}</details>"
+        for each in (verdicts.prototype, verdicts.paper)
+        if each
+    )
+    chips = [verdicts.paper, verdicts.literal, *([verdicts.prototype] if measured else [])]
+    cells = "".join(f"<td>{_chip(each) if each else '–'}</td>" for each in chips)
+    sentence = verdicts.foremost.claim
+    return (
+        f'<tr id="{sentence.id}"><th scope="row">{sentence.id}</th>'
+        f"<td>{escape(sentence.text)}{said}</td>{cells}</tr>"
+    )
+
+
+def _where(judgement: Judgement, verdicts: Verdicts) -> str:
+    """Which of two it is, where there are two."""
+    if not (verdicts.paper and verdicts.prototype):
+        return ""
+    return "prototype: " if judgement is verdicts.prototype else "simulated: "
 
 
 def _statements(judgement: Judgement) -> str:

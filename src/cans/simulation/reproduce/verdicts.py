@@ -25,11 +25,17 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One sentence of the paper and how to check it in a world."""
+class Sentence:
+    """One claim of the paper, in words."""
 
     id: str
     text: str
+
+
+@dataclass(frozen=True)
+class Claim(Sentence):
+    """A sentence that a simulation can check, in any world."""
+
     check: Callable[[Results, str], Sequence[Check]]
     key: Callable[[Results, str], str]  # the number to show first
     remark: Callable[[Results, str], str] | str = ""
@@ -39,7 +45,7 @@ class Claim:
 class Judgement:
     """A claim's verdict in one world."""
 
-    claim: Claim
+    claim: Sentence
     world: str
     checks: Sequence[Check]
     key: str
@@ -78,19 +84,49 @@ def judge(claim: Claim, results: Results, world: str) -> Judgement:
     return Judgement(claim, world, claim.check(results, world), claim.key(results, world), remark)
 
 
-def claims_document(paper: Iterable[Judgement], literal: Iterable[Judgement]) -> list[Any]:
-    """claims.json: verdicts of world `paper`, with those of world `literal` inside."""
-    return [
-        {
-            "id": ours.claim.id,
-            "claim": ours.claim.text,
-            **ours.document(),
-            "key_number": ours.key,
-            "world": ours.world,
-            "literal": theirs.document(),
+@dataclass(frozen=True)
+class Verdicts:
+    """All there is about one claim: where it was simulated, and where it was measured."""
+
+    paper: Judgement | None = None
+    literal: Judgement | None = None
+    prototype: Judgement | None = None
+
+    @property
+    def foremost(self) -> Judgement:
+        """The paper's own kind of evidence: its prototype's claims are about the prototype."""
+        found = self.prototype or self.paper
+        assert found is not None
+        return found
+
+    def document(self) -> dict[str, Any]:
+        first = self.foremost
+        found = {
+            "id": first.claim.id,
+            "claim": first.claim.text,
+            **first.document(),
+            "key_number": first.key,
+            "world": first.world,
         }
-        for ours, theirs in zip(paper, literal, strict=True)
-    ]
+        if self.paper is not None and self.paper is not first:
+            found["simulated"] = {**self.paper.document(), "key_number": self.paper.key}
+        if self.literal is not None:
+            found["literal"] = self.literal.document()
+        return found
+
+
+def by_claim(
+    paper: Iterable[Judgement], literal: Iterable[Judgement], prototype: Iterable[Judgement] = ()
+) -> list[Verdicts]:
+    """The verdicts of each claim side by side, in the paper's order."""
+    worlds = [{each.claim.id: each for each in world} for world in (paper, literal, prototype)]
+    ids = sorted({id_ for world in worlds for id_ in world}, key=lambda id_: int(id_[1:]))
+    return [Verdicts(*(world.get(id_) for world in worlds)) for id_ in ids]
+
+
+def claims_document(verdicts: Iterable[Verdicts]) -> list[Any]:
+    """claims.json: the foremost verdict of every claim, with the others inside."""
+    return [each.document() for each in verdicts]
 
 
 def title(policy: str) -> str:
