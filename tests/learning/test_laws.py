@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cans.learning.checks import Law, does_not_drift, yield_checks
-from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters
+from cans.learning.policies import ABLATIONS, LEFT_OUT, POLICIES, Hyperparameters
 from cans.learning.rehearsal import Case, random_table
 
 hyperparameters = st.builds(
@@ -30,14 +30,14 @@ def laws() -> list[object]:
             id=f"{policy.name}-{law.__name__}",
             marks=[] if why_not is None else pytest.mark.skip(reason=f"{policy.name}: {why_not}"),
         )
-        for policy in (POLICIES | ABLATIONS).values()
+        for policy in (POLICIES | ABLATIONS | LEFT_OUT).values()
         for law, why_not in yield_checks(policy)
     ]
 
 
 @pytest.mark.parametrize(("policy", "law"), laws())
 def test_law(policy, law: Law) -> None:
-    examples = 1 if law is does_not_drift or policy.name in ABLATIONS else 10
+    examples = 1 if law is does_not_drift or policy.name not in POLICIES else 10
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
     @given(

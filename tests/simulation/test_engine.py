@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cans.learning import arithmetic
-from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters, policy_named
+from cans.learning.policies import ABLATIONS, LEFT_OUT, POLICIES, Hyperparameters, policy_named
 from cans.simulation import engine
 from cans.simulation.fleet import lay_out, new_record
 from cans.simulation.run import DELIVERIES, Settings, play, play_fleet
@@ -67,7 +67,7 @@ def test_compiled_equals_the_object_loop(policy, configuration, seed) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("policy", ABLATIONS)
+@pytest.mark.parametrize("policy", [*ABLATIONS, *LEFT_OUT])
 @settings(max_examples=2)
 @given(configuration=configurations, seed=st.integers(0, 2**32))
 def test_compiled_equals_the_object_loop_without_an_ingredient(policy, configuration, seed) -> None:

@@ -95,21 +95,28 @@ class DeviceLearner:
 
     # --- join ---
 
-    def join(self, offline: Sequence[tuple[int, float]] = ()) -> tuple[Upload, ...]:
-        """Take in offline experience, (choice, front latency) each; returns sequence 0 of each
-        shared part, for the server. What is pooled comes back with the first download."""
-        return tuple(
-            upload for part in self._parts.values() if (upload := part.start(offline)) is not None
-        )
+    def join(
+        self, offline: Sequence[tuple[int, float]] = (), time: float = 0.0
+    ) -> tuple[Upload, ...]:
+        """Take in offline experience, (choice, front latency) each, measured at `time`; returns
+        sequence 0 of each shared part, for the server. What is pooled comes back with the first
+        download."""
+        started = (part.start(offline, time) for part in self._parts.values())
+        return tuple(upload for upload in started if upload is not None)
 
     # --- the three verbs ---
+
+    def get_ready(self, time: float) -> None:
+        """Estimate anew what has changed, ahead of the next choice: whoever waits for that choice
+        need not wait for this."""
+        if self._state.physics.used:
+            arithmetic.refresh(self._state, 0, time)
 
     def select(self, context: Context | None = None) -> Choice:
         """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
         context = context or NOTHING_SPECIAL
         self._frame += 1
-        if self._state.physics.used:
-            arithmetic.refresh(self._state, 0, context.time)
+        self.get_ready(context.time)
         if self.policy.choose in (Choose.LOCAL, Choose.OFFLOAD, Choose.UNIFORM):
             return self._made(self._unlearned(context), False)
         scores = self._scores(context)

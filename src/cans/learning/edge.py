@@ -110,17 +110,19 @@ def _watched(
         pool.statistics.pack(width), upload.pack(width), rules.ridge, width
     )
     if physical.alarmed(alarm, residual):
-        return restarted(pool), upload
+        past = physical.carried_over(pool.statistics.pack(width), upload.pack(width), rules.ridge)
+        return restarted(pool, SufficientStatistics.unpack(past, width)), upload
     trusted = upload.aged(physical.trust(residual))
     doubted = _plus(pool.doubted, replace(upload - trusted, count=0))
     return replace(pool, alarm=(float(alarm[0]), float(alarm[1])), doubted=doubted), trusted
 
 
-def restarted(pool: Pool) -> Pool:
-    """A reset is a decision of the server: a new epoch, and what was known is retired."""
+def restarted(pool: Pool, past: SufficientStatistics | None = None) -> Pool:
+    """A reset is a decision of the server: a new epoch, and what was known is retired. Of its past
+    it may start with sums that stand for no observation."""
     return replace(
         pool,
-        statistics=SufficientStatistics.zero(pool.statistics.dimension),
+        statistics=past or SufficientStatistics.zero(pool.statistics.dimension),
         epoch=pool.epoch + 1,
         alarm=(0.0, 0.0),
         retired=_plus(pool.retired, pool.statistics),

@@ -68,16 +68,16 @@ class PartLearner:
     def write(self, statistics: SufficientStatistics, holders: Array) -> None:
         holders[0, self.number] = statistics.pack(self.state.rows.shape[2])
 
-    def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
+    def start(self, offline: Sequence[tuple[int, float]], time: float) -> Upload | None:
         # Alg. 1 line 2. What is pooled leaves the local buffer for good with sequence 0.
         if self.part.warm:
             width = self.state.rows.shape[2]
             for choice, latency in offline:
-                self.accumulate(offline_row(self.part, self.table, choice, width), latency)
+                self.accumulate(offline_row(self.part, self.table, choice, width), latency, time)
         if not self.part.shared:
             arithmetic.estimate(self.state, 0, self.number)
             return None
-        return self.upload(0.0)
+        return self.upload(time)
 
     def observe(self, choice: int, latency: float, time: float) -> None:
         state, number = self.state, self.number

@@ -235,6 +235,27 @@ def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
     return float(score / np.sqrt(variance * uncertain))
 
 
+def carried_over(pool: Array, upload: Array, ridge: float) -> Array:
+    """What a pool that has changed starts anew with: nothing if it became faster, which is worth
+    trying out; if it became slower, its past at the level of the upload that sounded the alarm.
+    What was not worth trying before is not now, and a slow trial is what costs most.
+
+    The past counts for the square root of what it was worth, so that the present soon overrules it.
+    Observations weigh about 1 / latency^2: b scales by 1 / level and Sigma by its square.
+    """
+    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
+    explained = (theta * times(sigma_of(upload, 0.0), theta)).sum()
+    level = (theta * b_of(upload)).sum() / explained if explained > 0.0 else 0.0
+    if level <= 1.0 or pool[-2] <= 0.0:
+        return np.zeros_like(pool)
+    square = theta.shape[0] * theta.shape[0]
+    past: Array = pool * min(np.sqrt(1.0 / pool[-2]), 1.0)
+    past[:square] /= level * level
+    past[square:-3] /= level
+    past[-1] = 0.0
+    return past
+
+
 def trust(residual: float) -> float:
     """Huber's weight: what is far off counts for no more than what is just believable."""
     return float(min(1.0, TRUST / max(abs(residual), TRUST)))
@@ -268,7 +289,7 @@ def merge(
         residual = surprise(statistics, upload, ridge, dimension)
         trusted = aged(upload, trust(residual))
         if alarmed(pools.alarm[pool, part], residual):
-            statistics[:] = 0.0
+            statistics[:] = carried_over(statistics, upload, ridge)
             pools.alarm[pool, part] = 0.0
             pools.epoch[pool, part] += 1
             trusted = upload

@@ -137,26 +137,18 @@ def _warm(part: Part) -> Part:
     return replace(part, warm=True)
 
 
-def _shared(part: Part, pool: Pool, half_life_s: float, spread: float = 0.2) -> Part:
-    return replace(
-        part,
-        pool=pool,
-        uses_local=True,
-        eager=True,
-        half_life_s=half_life_s,
-        watched=True,
-        spread=spread,
-    )
+def _shared(part: Part, pool: Pool, spread: float = 0.2) -> Part:
+    return replace(part, pool=pool, uses_local=True, eager=True, watched=True, spread=spread)
 
 
 _CANS = Policy(
     "cans",
     "CANS",
     (
-        _shared(_warm(_FRONT), Pool.GROUP, 3600.0),
-        _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK, 600.0),
+        _shared(_warm(_FRONT), Pool.GROUP),
+        _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK),
         # one server for all: it has one pace
-        _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, 1800.0, spread=0.0),
+        _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, spread=0.0),
     ),
     fresh=True,
     physical=Physical(),
@@ -183,19 +175,28 @@ ABLATIONS: dict[str, Policy] = {
             _CANS,
             name="cans-two-parts",
             title="cans-two-parts",
-            parts=(_CANS.parts[0], _shared(_BACK, Pool.EVERYONE, 600.0)),
+            parts=(_CANS.parts[0], _shared(_BACK, Pool.EVERYONE)),
         ),
         replace(_CANS, name="cans-stale-pools", title="cans-stale-pools", fresh=False),
         _physics("cans-all-points", prune=False),
         _physics("cans-one-codec", codecs=False),
         _physics("cans-any-sign", nonnegative=False),
         _physics("cans-fixed-radius", kappa=0.0),
-        _each_part("cans-no-forgetting", half_life_s=inf),
         _each_part("cans-no-detector", watched=False),
         replace(_CANS, name="cans-no-probes", title="cans-no-probes", probe_after_s=inf),
         _each_part("cans-no-offset", spread=0.0),
     )
 }
+
+
+def _forgetful() -> Policy:
+    half_lives = {"front": 3600.0, "link": 600.0, "server": 1800.0}
+    parts = tuple(replace(part, half_life_s=half_lives[part.name]) for part in _CANS.parts)
+    return replace(_CANS, name="cans-forgetting", title="cans-forgetting", parts=parts)
+
+
+LEFT_OUT: dict[str, Policy] = {policy.name: policy for policy in (_forgetful(),)}
+"""`cans` with an ingredient that was tried and helps in no world; `cans reproduce` measures it."""
 
 
 POLICIES: dict[str, Policy] = {
@@ -237,7 +238,7 @@ POLICIES: dict[str, Policy] = {
 
 def policy_named(name: str) -> Policy:
     """The policy of this name; an unknown name is an error that lists the known ones."""
-    policy = POLICIES.get(name) or ABLATIONS.get(name)
+    policy = POLICIES.get(name) or ABLATIONS.get(name) or LEFT_OUT.get(name)
     if policy is None:
         raise unknown_name("policy", name, POLICIES)
     return policy

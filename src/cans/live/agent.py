@@ -90,6 +90,8 @@ class Agent(threading.Thread):
                     after = self._answer(job)
                     if after is not None:
                         after()
+                if self._experience.learner is not None:  # not when someone waits for a choice
+                    self._experience.learner.get_ready(self._clock.now())
             except Exception:  # a mistake of ours must not end the thread
                 _log.exception("the agent made a mistake")
             finally:

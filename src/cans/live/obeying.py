@@ -5,7 +5,8 @@ never outlives whoever gives the orders.
 
 {"do": "infer"}                      -> the report of one inference
 {"do": "set", "force": 3, "mbps": 10}   -> {"ok": true}; null: the policy's choice, no pacing
-{"do": "calibrate", "runs": 5}       -> {"wall_ms": ..., "own_ms": ...} of the whole model
+{"do": "calibrate", "runs": 5, "point": 3}   -> {"wall_ms": ..., "own_ms": ..., "slowdown": ...} of
+                                        a front-end; without a point: of the whole model
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ class Obedience:
         return {"ok": True}
 
     def _calibrate(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Time of the whole model as this device runs it, and the processor's own share of it."""
+        """Time of a front-end as this device runs it, and the processor's own share of it."""
         model = self._device.model
         inputs = self._next_input()
-        runs: list[Any] = [model.executor.run_front(model.last, inputs) for _ in
+        point = int(order.get("point", model.last))
+        runs: list[Any] = [model.executor.run_front(point, inputs) for _ in
                            range(int(order.get("runs", 5)))]  # fmt: skip
         walls = [sum(each.seconds for each in run.blocks) * 1e3 for run in runs]
         owns = [sum(each.thread_seconds for each in run.blocks) * 1e3 for run in runs]

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -30,9 +31,17 @@ def numba_installed() -> bool:
     return find_spec("numba") is not None
 
 
-@cache
+_compiling = Lock()
+
+
 def compiled_functions() -> dict[str, Callable[..., Any]]:
     """Every function of the learner's arithmetic and of `engine`, compiled."""
+    with _compiling:  # the folder of the cache is a setting of the whole process
+        return _compile_all()
+
+
+@cache
+def _compile_all() -> dict[str, Callable[..., Any]]:
     import numba
     from numba.core import config
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.learning.policies import ABLATIONS, POLICIES
+from cans.learning.policies import ABLATIONS, LEFT_OUT, POLICIES
 from cans.learning.state import Array
 from cans.simulation.reproduce.bar import Bar
 from cans.simulation.reproduce.beyond.bars import CANS, DW, LINUCB, WORTH, Place, places, worth
@@ -69,7 +69,7 @@ def beyond_document(beyond: Beyond, bars: Sequence[Bar]) -> dict[str, Any]:
             for world in beyond.values("world")
             if (found := worth(beyond, ablated, world)) is not None
         }
-        for ablated in ABLATIONS
+        for ablated in (*ABLATIONS, *LEFT_OUT)
     }
     return {"bars": [bar.document() for bar in bars], "ablation": ablation, "settings": settings}
 
@@ -90,7 +90,10 @@ def _worthless(beyond: Beyond) -> str:
         if useless
         else "Every ingredient helps in some world."
     )
-    return f"{text} Better without it, somewhere: {', '.join(costly) or 'none'}."
+    return (
+        f"{text} Better without it, somewhere: {', '.join(costly) or 'none'}. Tried, of no help in "
+        f"any world and left out: {', '.join(LEFT_OUT)}."
+    )
 
 
 # --- figures ---
@@ -224,7 +227,7 @@ def ablation_table(beyond: Beyond) -> Table:
         if any(worth(beyond, ablated, world) for ablated in ABLATIONS)
     ]
     rows, heat = [], []
-    for ablated in ABLATIONS:
+    for ablated in (*ABLATIONS, *LEFT_OUT):
         row, shades = [ablated], []
         for world in worlds:
             found = worth(beyond, ablated, world)
@@ -242,7 +245,7 @@ def ablation_table(beyond: Beyond) -> Table:
     caption = (
         "One ingredient turned off, all models together: regret over that of CANS, and by how much "
         "latency rises, as a share of the oracle's. Orange: the ingredient helps; green: CANS is "
-        "better without it; white: no clear difference."
+        "better without it; white: no clear difference. The last rows add what was left out."
     )
     return Table(caption, ["", *worlds], rows, heat)
 
