@@ -31,7 +31,7 @@ BAR = 0.9
 def _model(folder: Path) -> Path:
     from tests.live.onnx_models import convolutions
 
-    return convolutions(folder / "convolutions.onnx", layers=6, channels=64, size=96)
+    return convolutions(folder / "convolutions.onnx", layers=11, channels=64, size=96)
 
 
 def bare(path: Path, seconds: float) -> None:
