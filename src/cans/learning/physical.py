@@ -28,7 +28,7 @@ FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
 
 PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.3
-"""Before residuals speak: noise of a third of the latency, worth two observations."""
+"""Before residuals speak: noise of three tenths of the latency, worth two observations."""
 
 CLIP, DRIFT, ALARM = 4.0, 1.0, 8.0
 """Cumulative sum of clipped standardised residuals less a drift, against an alarm level: three

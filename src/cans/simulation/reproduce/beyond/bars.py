@@ -29,7 +29,7 @@ SAME_REGRET, SAME_LATENCY = (
 RECOVERED, LOCKED_IN = 0.05, 0.01
 GROUPING = 1 / 2  # of plain grouping's regret
 LIE = 0.05
-WORTH = 0.0001  # an ingredient must save this share of the oracle's latency somewhere
+WORTH = 0.001  # an ingredient must save this share of the oracle's latency somewhere
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ BARS: tuple[tuple[str, str, Callable[[Beyond], list[Check]]], ...] = (
     ("B9", "World “adversary”: honest devices lose less than 5 %.", one_liar),
     (
         "B10",
-        "Every ingredient helps in some world: by at least 0.01 % of the oracle's latency, with an "
+        "Every ingredient helps in some world: by at least 0.1 % of the oracle's latency, with an "
         "interval above zero; what was left out helps in none.",
         every_ingredient_helps,
     ),
