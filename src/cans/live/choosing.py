@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import nan
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cans.errors import InputError
-from cans.learning import Choice, Context, DeviceLearner
+from cans.learning import Choice, Context, DeviceLearner, PartitionTable
+from cans.learning.policies import Choose
+from cans.learning.state import Array, BoolArray
+from cans.learning.table import SEGMENTS
 from cans.live.experience import Experience
 from cans.live.options import DeviceOptions
 from cans.live.report import reason
@@ -23,6 +25,7 @@ class Chooser:
         self._options = options
         self._experience = experience
         self._random = random
+        self._lasting: tuple[PartitionTable, BoolArray] | None = None  # what is always allowed
         self.forced: int | None = None  # testbeds: take this choice, whatever the policy says
 
     def choose(self, server: int | None, time: float, why_not: str) -> tuple[Choice | None, str]:
@@ -34,8 +37,9 @@ class Chooser:
         if self.forced is not None and (server is not None or self.forced == table.local):
             return _unpredicted(learner, self.forced), "the testbed asked for it"
         allowed = self._allowed(learner, server)
-        normals = self._random.standard_normal(sum(len(getattr(table, s)[0]) for s in
-                                                   ("front", "link", "server")))  # fmt: skip
+        normals: Array | None = None
+        if learner.policy.choose is Choose.SAMPLED:
+            normals = self._random.standard_normal((table.columns(SEGMENTS).shape[1],))
         context = Context(
             time=time, uniform=float(self._random.random()), normals=normals, allowed=allowed
         )
@@ -54,11 +58,15 @@ class Chooser:
             return None
         return _unpredicted(learner, learner.table.point_of.index(point))
 
-    def _allowed(self, learner: DeviceLearner, server: int | None) -> NDArray[np.bool_]:
+    def _allowed(self, learner: DeviceLearner, server: int | None) -> BoolArray:
         """Which choices may be taken now: by the user's constraints, and by who is there."""
         constraints, table = self._options.constraints, learner.table
-        expected = None if constraints.deadline_ms is None else learner.predictions()[0]
-        allowed = constraints.allowed(table, expected)
+        if constraints.deadline_ms is None:
+            if self._lasting is None or self._lasting[0] is not table:
+                self._lasting = table, constraints.allowed(table)
+            allowed = self._lasting[1].copy()
+        else:
+            allowed = constraints.allowed(table, learner.predictions()[0])
         if server is None:
             allowed[:] = False
             allowed[table.local] = True

@@ -127,9 +127,15 @@ class Contact:
             except Exception as found:
                 error = RunError(str(found))
             if self._stream is stream:
+                self._stream = None
                 self._inbox.put(WatchEnded(server, error))
 
         threading.Thread(target=listen, name="cans-watch", daemon=True).start()
+
+    @property
+    def watching(self) -> bool:
+        """Whether changed pools come by themselves."""
+        return self._stream is not None
 
     def stop_watching(self) -> None:
         stream, self._stream = self._stream, None
