@@ -71,7 +71,7 @@ def test_a_device_without_a_copy_gets_all_files(spread: Path, cache: Path, tmp_p
                 progress=lambda *both: shown.append(both),
             ) as device:  # fmt: skip
                 points = set()
-                for _ in range(12):
+                for _ in range(40):
                     outputs = device.infer({"input": value})
                     np.testing.assert_allclose(outputs["scores"], whole, atol=1e-4)
                     assert device.last is not None

@@ -54,7 +54,7 @@ def good(each: Study, seeds: int) -> Trial:
     if settings.policy == "cans":
         regret = 20.0
     elif settings.policy in ABLATIONS or settings.policy in LEFT_OUT:
-        regret = 100.0
+        regret = 500.0
     elif settings.hyperparameters.beta_ms == 0.0:
         regret = 25.0
     return trial(seeds, regret, late=0.001, wrong=0.001, honest=40.0)
@@ -121,13 +121,15 @@ def test_an_ingredient_that_helps_nowhere_is_named() -> None:
     helped = worth(beyond, "cans-no-probes", "paper")
     assert helped is not None
     assert helped.helps
-    assert helped.ratio == pytest.approx(5.0)
+    assert helped.ratio == pytest.approx(25.0)
 
 
 def test_what_was_left_out_must_help_nowhere() -> None:
     def formula(each: Study, seeds: int) -> Trial:
         if each.settings.policy in LEFT_OUT and each.settings.world == "drifting":
-            return trial(seeds, 10.0, late=0.0, wrong=0.0, honest=40.0)
+            return trial(seeds, 100.0, late=0.0, wrong=0.0, honest=40.0)
+        if each.settings.policy == "cans" and each.settings.world == "drifting":
+            return trial(seeds, 300.0, late=0.0, wrong=0.0, honest=40.0)
         return good(each, seeds)
 
     (check,) = [c for c in judge_bars(made_up(formula))[-1].checks if not c.holds]
