@@ -26,5 +26,5 @@ def test_a_million_devices(compiled) -> None:
     # conservation at scale: every offline run and observation is in a pool or a buffer
     for part, offline in ((0, 5 * devices), (1, 0)):
         informative = int(fleet.state.informative[part][record.picks].sum())
-        counted = fleet.pools[:, part, -1].sum() + fleet.state.local[:, part, -1].sum()
+        counted = fleet.pools.statistics[:, part, -1].sum() + fleet.state.local[:, part, -1].sum()
         assert counted == offline + informative
