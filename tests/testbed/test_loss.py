@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from cans.errors import InputError
 from cans.testbed import network
 from cans.testbed.network import Loopback, Namespaces, can_lose, can_shape, open_network
+from tests.testbed.exchange import exchange
 
 PACKETS, LOSS = 4000, 0.2
 DEVIATION = (LOSS * (1 - LOSS) / PACKETS) ** 0.5
@@ -71,18 +69,8 @@ def test_namespaces_lose_packets_both_ways() -> None:
 def _exchange(made: Namespaces, device: int) -> tuple[int, int]:
     """How many packets arrived at the server, and how many of its answers came back."""
     made.set_rate(device, 100.0)
-    words = [sys.executable, "-c", ECHO, made.host]
-    with subprocess.Popen(
-        [*made.server_prefix(), *words], stdout=subprocess.PIPE, text=True
-    ) as echo:
-        assert echo.stdout is not None
-        assert echo.stdout.readline() == "ready\n"
-        words = [sys.executable, "-c", SEND, made.host, str(PACKETS)]
-        sent = subprocess.run(
-            [*made.device_prefix(device), *words], capture_output=True, text=True, check=True
-        )
-        arrived = int(echo.stdout.readline())
-    return arrived, int(sent.stdout)
+    arrived, answered = exchange(made, device, ECHO, SEND, PACKETS)
+    return int(arrived), int(answered)
 
 
 def test_on_loopback_a_link_with_loss_carries_less() -> None:

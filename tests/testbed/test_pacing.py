@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -12,6 +10,7 @@ import pytest
 
 from cans.live.request import Pace
 from cans.testbed.network import Namespaces, can_shape
+from tests.testbed.exchange import exchange
 
 SIZE, MBPS = 600_000, 10.0
 IDEAL_MS = SIZE * 8e-3 / MBPS
@@ -65,16 +64,7 @@ def test_a_shaped_namespace_is_within_ten_percent() -> None:
     try:
         network.set_rate(0, 50.0)
         network.set_rate(0, MBPS)  # as in an experiment whose link changes
-        words = [sys.executable, "-c", RECEIVE, network.host, str(SIZE)]
-        with subprocess.Popen(
-            [*network.server_prefix(), *words], stdout=subprocess.PIPE, text=True
-        ) as receiver:
-            assert receiver.stdout is not None
-            assert receiver.stdout.readline() == "ready\n"
-            words = [sys.executable, "-c", SEND, network.host, str(SIZE)]
-            sent = subprocess.run(
-                [*network.device_prefix(0), *words], capture_output=True, text=True, check=True
-            )
+        _, sent = exchange(network, 0, RECEIVE, SEND, SIZE)
     finally:
         network.close()
-    assert float(sent.stdout) == pytest.approx(IDEAL_MS, rel=0.1)
+    assert float(sent) == pytest.approx(IDEAL_MS, rel=0.1)

@@ -118,7 +118,7 @@ def test_interrupting_the_demo_leaves_nothing(tmp_path: Path) -> None:
         until = time.monotonic() + 90
         while len(children := descendants(running.pid)) < 6 and time.monotonic() < until:
             time.sleep(0.1)
-        time.sleep(8)
+        time.sleep(8)  # somewhere in the middle: all have started, none is done
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
     finally:

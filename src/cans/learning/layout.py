@@ -10,7 +10,7 @@ import numpy as np
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.state import Array, LearnerState, Physics, new_state, padded, statistics_size
 from cans.learning.table import PartitionTable
-from cans.learning.viability import floors, viable_choices
+from cans.learning.viability import floors, offered_choices, viable_choices
 
 KEY_FRAME_WEIGHT = 0.8  # ANS: L on key frames ...
 OTHER_FRAME_WEIGHT = 0.2  # ... and on all others
@@ -62,18 +62,15 @@ def _physics(
 ) -> Physics:
     rows = padded(features)
     parts, choices, width = rows.shape
-    first = table.codec_of[0]
     names = [part.name for part in policy.parts]
     both = "front" in names and "server" in names
     assert policy.physical is not None
-    viable = np.array([policy.physical.codecs or codec == first for codec in table.codec_of])
-    if policy.physical.prune:
-        viable = viable_choices(table, policy.physical.codecs)
+    considered = viable_choices if policy.physical.prune else offered_choices
     return Physics(
         used=True,
         kappa=policy.physical.kappa,
         nonnegative=policy.physical.nonnegative,
-        viable=viable,
+        viable=considered(table, policy.physical.codecs),
         floor=np.array([floors(part) for part in rows]),
         dimension=np.array([each.shape[1] for each in features]),
         spread=np.array([part.spread for part in policy.parts]),

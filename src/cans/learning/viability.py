@@ -19,11 +19,16 @@ SLACK = 0.02
 """A choice must be beaten by this share before it is left out: the model is never exact."""
 
 
+def offered_choices(table: PartitionTable, all_codecs: bool = True) -> BoolArray:
+    """All choices, or those with the table's first codec."""
+    return np.array([all_codecs or codec == table.codec_of[0] for codec in table.codec_of])
+
+
 @cache
 def viable_choices(table: PartitionTable, all_codecs: bool = True) -> BoolArray:
     """The choices that are best for some possible theta, up to the slack."""
     costs = np.hstack([table.front, table.link])
-    keep = np.array([all_codecs or codec == table.codec_of[0] for codec in table.codec_of])
+    keep = offered_choices(table, all_codecs)
     for choice in np.flatnonzero(keep).tolist():
         keep[choice] = not _dominated(costs, keep, choice)
     for choice in np.flatnonzero(keep).tolist():

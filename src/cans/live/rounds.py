@@ -175,7 +175,7 @@ class Rounds:
         )
         if terms.delivery == "next-contact":
             header.uploads.extend(map(wire.upload_out, self._experience.pending()))
-        if terms.fresh_pools and not self._contact.watching:  # else the reply brings them
+        if terms.fresh_pools and not self._contact.watching:  # then the reply is to bring them
             header.known.extend(known_out(self._experience.known))
         return header
 

@@ -159,7 +159,7 @@ async def serve(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
-        with suppress(NotImplementedError):
+        with suppress(NotImplementedError):  # Windows, where Ctrl-C is an exception instead
             loop.add_signal_handler(each, stop.set)
     async with EdgeServer(models, options) as server:
         if ready is not None:

@@ -156,32 +156,35 @@ def _print_summary(judgements: Sequence[Judgement], seeds: int) -> None:
 
 
 def _print_verdicts(title: str, judgements: Sequence[Judgement]) -> None:
+    rows = [(each.claim.id, each.verdict, each.key) for each in judgements]
+    _print_rows(title, ("claim", "key number (VGG-16 / ResNet-50 / ViT-B/16)"), rows)
+
+
+def _print_bars(bars: Sequence[Bar], elapsed: float) -> None:
+    rows = [(bar.id, bar.verdict, f"{bar.text} {bar.key.capitalize()}.") for bar in bars]
+    title = f"Beyond the paper, in {elapsed:.0f} s"
+    _print_rows(title, ("bar", "what must hold of policy cans"), rows)
+
+
+COLOURS = {
+    "reproduced": "green", "partly": "yellow", "not reproduced": "red",
+    "held": "green", "missed": "red", "not run": "yellow",
+}  # fmt: skip
+
+
+def _print_rows(
+    title: str, headings: tuple[str, str], rows: Sequence[tuple[str, str, str]]
+) -> None:
+    """What was judged, the verdict in its colour, and why."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    table.add_column("claim")
+    table.add_column(headings[0])
     table.add_column("verdict", no_wrap=True)
-    table.add_column("key number (VGG-16 / ResNet-50 / ViT-B/16)", ratio=1)
-    colours = {"reproduced": "green", "partly": "yellow", "not reproduced": "red"}
-    for each in judgements:
-        verdict = f"[{colours[each.verdict]}]{each.verdict}[/]"
-        table.add_row(each.claim.id, verdict, each.key)
-    Console().print(table)
-
-
-def _print_bars(bars: Sequence[Bar], elapsed: float) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"Beyond the paper, in {elapsed:.0f} s", title_justify="left")
-    table.add_column("bar")
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("what must hold of policy cans", ratio=1)
-    colours = {"held": "green", "missed": "red", "not run": "yellow"}
-    for bar in bars:
-        verdict = f"[{colours[bar.verdict]}]{bar.verdict}[/]"
-        table.add_row(bar.id, verdict, f"{bar.text} {bar.key.capitalize()}.")
+    table.add_column(headings[1], ratio=1)
+    for name, verdict, why in rows:
+        table.add_row(name, f"[{COLOURS[verdict]}]{verdict}[/]", why)
     Console().print(table)
 
 
