@@ -27,7 +27,7 @@ SUMMARY = {"regret_ms", "mean_latency_ms", "estimation_error_ms", "uploads", "by
 
 def cans_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cans.cli", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "cans", *arguments], capture_output=True, text=True, check=False
     )
 
 
@@ -70,7 +70,7 @@ def test_what_the_parser_refuses_is_one_line_too(arguments, said) -> None:
 
 def test_a_reader_that_leaves_early_is_no_crash() -> None:
     done = subprocess.run(
-        f"{sys.executable} -m cans.cli simulate --json {' '.join(QUICK)} | true",
+        f"{sys.executable} -m cans simulate --json {' '.join(QUICK)} | true",
         shell=True, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr

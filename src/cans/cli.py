@@ -72,7 +72,3 @@ def main() -> None:
 def _fail(message: str, exit_code: int) -> NoReturn:
     print(f"cans: {message}", file=sys.stderr)
     sys.exit(exit_code)
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,7 @@ from cans.live.device import Device
 from tests.live.onnx_models import convolutions, with_weights_beside
 from tests.live.process import free_port
 
-CANS = [sys.executable, "-m", "cans.cli"]
+CANS = [sys.executable, "-m", "cans"]
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def small(path: Path, inputs: dict[str, list] | None = None, kind: str = "Relu")
 
 
 def cans(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cans.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "cans", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -47,7 +47,7 @@ name = "cans"
 def command(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
     (tmp_path / "tmp").mkdir()
     return subprocess.Popen(
-        [sys.executable, "-m", "cans.cli", *words], cwd=tmp_path, text=True,
+        [sys.executable, "-m", "cans", *words], cwd=tmp_path, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
     )  # fmt: skip

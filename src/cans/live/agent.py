@@ -67,8 +67,16 @@ class Agent(threading.Thread):
         self._stopwatch = stopwatch
         self._usage = usage
         self._clock = clock
-        self.last: Report | None = None
+        self._last: Report | None = None
+        self._explained = threading.Event()
+        self._explained.set()
         self.failures = 0  # requests the server did not answer
+
+    @property
+    def last(self) -> Report | None:
+        """The last inference, explained: that comes after its answer, so it may take a moment."""
+        self._explained.wait()
+        return self._last
 
     # --- the thread ---
 
@@ -155,16 +163,20 @@ class Agent(threading.Thread):
             return None
         finally:
             self._rounds.abandonment.end()
-        self.last = played.report
+        self._explained.clear()
         if not job.given_up.is_set():
             job.future.set_result(played.outputs)  # the answer; what follows is bookkeeping
         return lambda: self._after(played, server)
 
     def _after(self, played: Round, server: int | None) -> None:
+        try:
+            report = self._last = played.tell()
+        finally:
+            self._explained.set()
         if played.failure is not None:
             self.failures += 1
             self._tending.judge(server, played.failure)
-        elif played.report.answered_by != "device" and server is not None:
+        elif report.answered_by != "device" and server is not None:
             self._tending.answered(server)
         self._experience.adopt(played.pools)
         self._usage.used(played.front)
@@ -175,7 +187,7 @@ class Agent(threading.Thread):
         uploads = self._experience.observe(played.choice, latencies, self._clock.now())
         if uploads and self._experience.terms.delivery == "immediate":
             self._tending.deliver()
-        if played.report.answered_by == "device" and not played.failure:
+        if report.answered_by == "device" and not played.failure:
             self._tending.probe_if_wanted()
 
     # --- closing ---

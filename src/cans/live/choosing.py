@@ -13,7 +13,7 @@ from cans.learning.state import Array, BoolArray
 from cans.learning.table import SEGMENTS
 from cans.live.experience import Experience
 from cans.live.options import DeviceOptions
-from cans.live.report import reason
+from cans.live.report import Why, reason
 
 
 class Chooser:
@@ -28,14 +28,14 @@ class Chooser:
         self._lasting: tuple[PartitionTable, BoolArray] | None = None  # what is always allowed
         self.forced: int | None = None  # testbeds: take this choice, whatever the policy says
 
-    def choose(self, server: int | None, time: float, why_not: str) -> tuple[Choice | None, str]:
+    def choose(self, server: int | None, time: float, why_not: str) -> tuple[Choice | None, Why]:
         """A choice and why; None: nobody has set the terms yet."""
         learner = self._experience.learner
         if learner is None:
-            return None, why_not or "no server has set the terms yet"
+            return None, lambda: why_not or "no server has set the terms yet"
         table = learner.table
         if self.forced is not None and (server is not None or self.forced == table.local):
-            return _unpredicted(learner, self.forced), "the testbed asked for it"
+            return _unpredicted(learner, self.forced), lambda: "the testbed asked for it"
         allowed = self._allowed(learner, server)
         normals: Array | None = None
         if learner.policy.choose is Choose.SAMPLED:
@@ -47,8 +47,8 @@ class Chooser:
         if not allowed[choice.row]:  # policies that do not ask what is allowed
             choice = _unpredicted(learner, int(allowed.argmax()))
         if server is None:
-            return choice, why_not
-        return choice, reason(choice, learner.predictions()[0], table)
+            return choice, lambda: why_not
+        return choice, lambda: reason(choice, learner.predictions()[0], table)
 
     def exited(self, point: int) -> Choice | None:
         """The choice whose front-end has run when a local run left early: it is experience with

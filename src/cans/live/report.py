@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -10,6 +11,9 @@ import numpy as np
 
 from cans.learning import Choice, PartitionTable
 from cans.learning.state import Array
+
+Why = Callable[[], str]
+"""Says why something was chosen; to be asked before more is learned, and not while anyone waits."""
 
 
 @dataclass(frozen=True)

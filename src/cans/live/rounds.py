@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,9 +32,11 @@ from cans.live.link import Reply
 from cans.live.local import LocalRun, LocalRuns
 from cans.live.options import DeviceOptions
 from cans.live.proto import edge
-from cans.live.report import Report
+from cans.live.report import Report, Why
 from cans.live.request import Abandonment, Patience
 from cans.live.timing import LocalTimes, Measured, parted
+
+_RACED = "; answered when this device had begun to finish by itself"
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Round:
     outputs: dict[str, Array]
     choice: Choice | None  # None: nothing was chosen, no server has set the terms yet
     measured: Measured
-    report: Report
+    tell: Callable[[], Report]  # explains it; to be called before anything is learned from it
     front: int  # the point to which the front-end ran in one piece
     pools: Any = ()  # downloads that came with the reply
     failure: CansError | None = None  # of the server
@@ -116,7 +119,7 @@ class Rounds:
     # --- with the server ---
 
     def _remote_round(
-        self, job: Job, choice: Choice, why: str, front: FrontRun, server: int, begin: float
+        self, job: Job, choice: Choice, why: Why, front: FrontRun, server: int, begin: float
     ) -> Round:
         cargo = self._encoded(choice, front)
         self._contact.pace.wait(cargo.nbytes, job.deadline)
@@ -137,9 +140,8 @@ class Rounds:
             except CansError as error:  # no answer in time, or one that is none
                 own = hedge.result(job.deadline)
                 return self._fallen_back(job, choice, why, own, front, error, cargo, begin)
-            if hedge.drop():
-                why = f"{why}; answered when this device had begun to finish by itself"
-            return self._answered(choice, why, front, reply, outputs, cargo, server, begin)
+            note = _RACED if hedge.drop() else ""
+            return self._answered(choice, why, front, reply, outputs, cargo, server, begin, note)
 
     def _encoded(self, choice: Choice, front: FrontRun) -> Cargo:
         begin = perf_counter()
@@ -180,8 +182,8 @@ class Rounds:
         return header
 
     def _answered(
-        self, choice: Choice, why: str, front: FrontRun, reply: Reply, outputs: dict[str, Array],
-        cargo: Cargo, server: int, begin: float,
+        self, choice: Choice, why: Why, front: FrontRun, reply: Reply, outputs: dict[str, Array],
+        cargo: Cargo, server: int, begin: float, note: str = "",
     ) -> Round:  # fmt: skip
         end = perf_counter()
         header = reply.header
@@ -192,52 +194,52 @@ class Rounds:
             None if header.warming else server_ms,
             (end - begin) * 1e3,
         )
-        report = self._report(
-            choice, why, front, measured, begin, end,
+        tell = partial(
+            self._report, choice, why, front, measured, note=note,
             answered_by=self._contact.links[server].server,
             link_ms=nan if link_ms is None else link_ms,
             server_ms=nan if server_ms is None else server_ms,
             queue_ms=header.queue_ms, bytes_up=cargo.nbytes,
             front_ms=front.seconds * 1e3 + cargo.encoding_ms,
         )  # fmt: skip
-        return Round(outputs, choice, measured, report, choice.point, header.pools)
+        return Round(outputs, choice, measured, tell, choice.point, header.pools)
 
     def _fallen_back(
-        self, job: Job, choice: Choice, why: str, own: LocalRun, front: FrontRun,
+        self, job: Job, choice: Choice, why: Why, own: LocalRun, front: FrontRun,
         failure: CansError, cargo: Cargo, begin: float,
     ) -> Round:  # fmt: skip
         end = perf_counter()
         if monotonic() > job.deadline:
             raise DeadlineExceeded("this device could not finish in time")
-        if own.exit:
-            why = f"{why}; left at exit {own.exit}"
         measured = Measured(cargo.front_ms(front), None, None, (end - begin) * 1e3)
-        report = self._report(
-            choice, why, front, measured, begin, end, fallback=str(failure), bytes_up=cargo.nbytes,
+        tell = partial(
+            self._report, choice, why, front, measured, note=_left_early(own),
+            fallback=str(failure), bytes_up=cargo.nbytes,
         )  # fmt: skip
         outputs = {**front.outputs, **own.outputs}
-        return Round(outputs, choice, measured, report, choice.point, failure=failure)
+        return Round(outputs, choice, measured, tell, choice.point, failure=failure)
 
     # --- without ---
 
-    def _local_round(self, job: Job, choice: Choice | None, why: str, begin: float) -> Round:
+    def _local_round(self, job: Job, choice: Choice | None, why: Why, begin: float) -> Round:
         run = self._local.whole(job.inputs)
         end = perf_counter()
         elsewhere: float | None = 0.0  # what link and server took
         if run.exit:
             # Only its front-end is experience: what the rest would have taken is not known.
             choice, elsewhere = self.chooser.exited(run.point), None
-            why = f"{why}; left at exit {run.exit}"
         front_ms = run.steady_seconds * 1e3 if run.settled else None
         measured = Measured(front_ms, elsewhere, elsewhere, (end - begin) * 1e3)
-        report = self._report(choice, why, run, measured, begin, end, point=run.point)
-        return Round(run.outputs, choice, measured, report, self._local.first_stop)
+        tell = partial(
+            self._report, choice, why, run, measured, note=_left_early(run), point=run.point,
+        )  # fmt: skip
+        return Round(run.outputs, choice, measured, tell, self._local.first_stop)
 
     # --- telling ---
 
     def _report(
-        self, choice: Choice | None, why: str, front: FrontRun | LocalRun, measured: Measured,
-        begin: float, end: float, *, point: int | None = None, **more: Any,
+        self, choice: Choice | None, why: Why, front: FrontRun | LocalRun, measured: Measured,
+        *, note: str, point: int | None = None, **more: Any,
     ) -> Report:  # fmt: skip
         learner = self._experience.learner
         if point is None:
@@ -262,14 +264,18 @@ class Rounds:
         }
         report = Report(
             number=self._experience.state.inferences + 1, point=point,
-            point_name=self._model.points[point].name, why=why,
-            total_ms=(end - begin) * 1e3, learned=measured.front_ms is not None,
+            point_name=self._model.points[point].name, why=why() + note,
+            total_ms=measured.total_ms, learned=measured.front_ms is not None,
             predictions=predictions, measured=self._measured_ms.copy(), table=table,
             **{**fields, **more},
         )  # fmt: skip
         if choice is not None and measured.link_ms is not None:
             self._measured_ms[choice.row] = report.total_ms
         return report
+
+
+def _left_early(run: LocalRun) -> str:
+    return f"; left at exit {run.exit}" if run.exit else ""
 
 
 def _view(data: bytes | memoryview) -> memoryview:

@@ -38,7 +38,7 @@ class Child:
     """A `cans` command as a process; its messages go to a file."""
 
     def __init__(self, prefix: Sequence[str], words: Sequence[str], log: Path) -> None:
-        self._command = [*prefix, sys.executable, "-m", "cans.cli", *words]
+        self._command = [*prefix, sys.executable, "-m", "cans", *words]
         self._log = log
         self._start()
 

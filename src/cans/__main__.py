@@ -1,0 +1,5 @@
+"""`python -m cans`, the same as `cans`."""
+
+from cans.cli import main
+
+main()
