@@ -99,7 +99,7 @@ def test_a_stopwatch_that_hands_out_nonsense(policy: str, limits: Limits, tmp_pa
     ):
         for seed in range(6):
             device.infer(example(seed=seed))
-        device._experience.observe_probe(nan, device._clock.now())
+        device._experience.observe_probe([nan], device._clock.now())
         device.settle()
         assert device._experience.state.inferences == 6
         assert device._experience.state.observations == 0

@@ -152,29 +152,30 @@ class DeviceLearner:
                 uploads.append(part.upload(time))
         return tuple(uploads)
 
-    def wants_probe(self, time: float) -> bool:
-        """Whether to time a small exchange: this device stays local and nobody has told of the
-        link for a while. Rate-limited by the pool itself: one device's probe answers for all."""
-        part = self._parts.get("link")
-        if part is None or self.table.probe is None:
-            return False
-        heard = self._state.synced_time[0, part.number]
-        return bool(time - heard > self.policy.probe_after_s)
+    def wants_probe(self, time: float) -> int:
+        """How many exchanges of `table.probe` to time, if this device has just arrived or stays
+        local: none; the smallest, if nobody has told of the link for a while; all, if nobody ever
+        has. Rate-limited by the pool itself: one device's probe answers for all."""
+        part, probe = self._parts.get("link"), self.table.probe
+        if part is None or probe is None:
+            return 0
+        if time - self._state.synced_time[0, part.number] <= self.policy.probe_after_s:
+            return 0
+        heard = self._state.synced[0, part.number, -2] > 0.0
+        return 1 if heard else len(probe)
 
-    def observe_probe(self, latency: float, time: float = 0.0) -> tuple[Upload, ...]:
-        """Learn from a timed exchange of `table.probe`; it feeds the link part only."""
-        if not -inf < latency < inf:
-            raise ValueError(f"a latency must be a finite number, not {latency}")
-        part = self._parts["link"]
-        part.accumulate(self._probe_row(part), latency, time)
-        return (part.upload(time),) if part.in_flight is None else ()
-
-    def _probe_row(self, part: PartLearner) -> Array:
-        row = np.zeros(self._state.rows.shape[2])
-        probe = self.table.probe
+    def observe_probe(self, latencies: Sequence[float], time: float = 0.0) -> tuple[Upload, ...]:
+        """Learn from timed exchanges, the first ones of `table.probe`; they feed the link part
+        only."""
+        if not all(-inf < latency < inf for latency in latencies):
+            raise ValueError(f"latencies must be finite numbers, not {latencies}")
+        part, probe = self._parts["link"], self.table.probe
         assert probe is not None  # wants_probe said so
-        row[: len(probe)] = probe
-        return row
+        for features, latency in zip(probe, latencies, strict=False):
+            row = np.zeros(self._state.rows.shape[2])
+            row[: len(features)] = features
+            part.accumulate(row, latency, time)
+        return (part.upload(time),) if part.in_flight is None else ()
 
     def adopt(self, download: Download) -> None:
         """Alg. 1 lines 11-12: estimate with what the server returned from now on."""

@@ -30,9 +30,10 @@ FLOOR_MS = 3.0
 PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.3
 """Before residuals speak: noise of three tenths of the latency, worth two observations."""
 
-CLIP, DRIFT, ALARM = 4.0, 1.0, 8.0
+CLIP, DRIFT, ALARM = 6.0, 2.0, 11.0
 """Cumulative sum of clipped standardised residuals less a drift, against an alarm level: three
-observations far off sound it, one liar among honest devices never does."""
+observations far off sound it, one liar among honest devices never does. The drift is what a busy
+machine adds for a second or so, to all it is asked in that time: no change that would last."""
 
 TRUST = 3.0
 """Standardised residual beyond which an upload is taken at less than its full weight."""

@@ -36,14 +36,15 @@ class PartitionTable:
     codec_of: Sequence[str] = ()
     bytes_of: Sequence[int] = ()  # what each choice sends; empty: not known
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    probe: Array | None = None  # link features of a small timed exchange
+    probe: Array | None = None  # link features of exchanges to time, a row each, smallest first
     digest: str = ""
     version: str = "1"
 
     def __post_init__(self) -> None:
         if self.probe is not None:
             largest = np.asarray(self.link, dtype=np.float64).max(axis=0)
-            object.__setattr__(self, "probe", np.asarray(self.probe) / np.maximum(largest, 1e-300))
+            probe = np.atleast_2d(self.probe) / np.maximum(largest, 1e-300)
+            object.__setattr__(self, "probe", probe)
         for segment in SEGMENTS:
             object.__setattr__(self, segment, _scaled(getattr(self, segment), segment))
         choices = len(self.front)

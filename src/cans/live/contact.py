@@ -24,7 +24,7 @@ from cans.live.inbox import (
     WatchEnded,
     Welcomed,
 )
-from cans.live.link import PROBE_BYTES, Link, Stream
+from cans.live.link import Link, Stream
 from cans.live.options import DeviceOptions
 from cans.live.proto import edge
 from cans.live.request import Pace
@@ -93,21 +93,23 @@ class Contact:
 
     # --- probing ---
 
-    def probe(self, server: int) -> None:
-        """Time a small exchange; a `Probed` will come."""
+    def probe(self, server: int, sizes: Sequence[int]) -> None:
+        """Time exchanges of these sizes, one after the other; a `Probed` will come."""
 
         def work() -> None:
+            times: list[float] = []
             try:
-                paced_ms = self.pace.wait(PROBE_BYTES)
-                self._inbox.put(Probed(paced_ms + self.links[server].probe(SYNC_SECONDS)))
+                for size in sizes:
+                    paced_ms = self.pace.wait(size)
+                    times.append(paced_ms + self.links[server].probe(size, SYNC_SECONDS))
             except Exception as error:  # no answer is no experience; requests judge the server
                 _log.debug("no probe", extra={"reason": str(error)})
-                self._inbox.put(Probed(None))
+            self._inbox.put(Probed(times))
 
         try:
             self._joiner.submit(work)
         except RuntimeError:
-            self._inbox.put(Probed(None))
+            self._inbox.put(Probed(()))
 
     # --- watching ---
 

@@ -127,13 +127,14 @@ class Experience:
         self.answered(lasting=bool(uploads))
         return uploads
 
-    def wants_probe(self, time: float) -> bool:
-        return self.learner is not None and self.learner.wants_probe(time)
+    def wants_probe(self, time: float) -> int:
+        """How many exchanges to time for their own sake."""
+        return 0 if self.learner is None else self.learner.wants_probe(time)
 
-    def observe_probe(self, milliseconds: float, time: float) -> tuple[Upload, ...]:
-        """Learn of the link from a small exchange that was timed for its own sake."""
+    def observe_probe(self, milliseconds: Sequence[float], time: float) -> tuple[Upload, ...]:
+        """Learn of the link from exchanges that were timed for their own sake."""
         assert self.learner is not None
-        if not self._believes(milliseconds):
+        if not milliseconds or not all(map(self._believes, milliseconds)):
             return ()
         uploads = self.learner.observe_probe(milliseconds, time)
         self._keep(lasting=bool(uploads))

@@ -45,7 +45,7 @@ class News:
 
 @dataclass(frozen=True)
 class Probed:
-    milliseconds: float | None  # None: no answer
+    milliseconds: Sequence[float]  # of each size, as far as there were answers
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ WHOLE = 4 << 20
 PIECE = 1 << 20
 """Larger ones travel in pieces of this size: both sides copy some while others travel."""
 
-PROBE_BYTES = 8192
-"""What a probe sends up; the table's probe features are about this many."""
+PROBE_BYTES = (8 << 10, 64 << 10)
+"""What probes send up; the rows of a table's `probe` are about these."""
 
 _CODES = grpc.StatusCode
 _REFUSALS = {
@@ -160,9 +160,9 @@ class Link:
     def sync(self, request: Any, seconds: float) -> Pending:
         return self._start(self._sync, request, seconds, edge.SyncReply)
 
-    def probe(self, seconds: float) -> float:
-        """Milliseconds of one small exchange, there and back."""
-        request = edge.ProbeRequest(padding=bytes(PROBE_BYTES))
+    def probe(self, size: int, seconds: float) -> float:
+        """Milliseconds of an exchange of so many bytes, there and back."""
+        request = edge.ProbeRequest(padding=bytes(size))
         start = perf_counter()
         self._start(self._probe, request, seconds, edge.ProbeReply).result()
         return (perf_counter() - start) * 1e3

@@ -83,7 +83,7 @@ def _probe(
     codecs: Sequence[str],
     image: models.ImageSpec | None,
 ) -> NDArray[np.float64]:
-    """The link's features of a small exchange, on the scale of the table's columns."""
+    """The link's features of exchanges to time, on the scale of the table's columns."""
     sizes = [
         sum(codec.size(tensor.shape, tensor.dtype) for tensor in point.tensors)
         for point in points[:-1]
@@ -91,4 +91,7 @@ def _probe(
         if (codec := models.codec_at(name, point.index, image)) is not None
     ]
     names = table.names.get("link", ("bytes",))
-    return np.array([PROBE_BYTES / max(sizes) if each == "bytes" else 1.0 for each in names])
+    largest = max(sizes)
+    return np.array(
+        [[size / largest if each == "bytes" else 1.0 for each in names] for size in PROBE_BYTES]
+    )

@@ -35,6 +35,7 @@ from cans.live.inbox import (
     WatchEnded,
     Welcomed,
 )
+from cans.live.link import PROBE_BYTES
 from cans.live.route import Route
 
 _log = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class Tending:
             self._watching = True
             device = self._experience.state.identity.device
             self._contact.watch(self._route.usable, device, self._experience.known)
+            self.probe_if_wanted()
 
     def _wants_to_watch(self) -> bool:
         terms = self._experience.terms
@@ -144,13 +146,15 @@ class Tending:
             self._route.failed(server, monotonic())
 
     def probe_if_wanted(self) -> None:
-        """A device that stays local hears nothing of the link: it times a small exchange."""
+        """A device that has just come or stays local hears nothing of the link: it times a small
+        exchange or two."""
         server = self._route.usable
         if server is None or self._probing:
             return
-        if self._experience.wants_probe(self._clock.now()):
+        wanted = self._experience.wants_probe(self._clock.now())
+        if wanted:
             self._probing = True
-            self._contact.probe(server)
+            self._contact.probe(server, PROBE_BYTES[:wanted])
 
     # --- delivering uploads ---
 
@@ -189,7 +193,7 @@ class Tending:
             self._experience.adopt(event.pools)
         elif isinstance(event, Probed):
             self._probing = False
-            if event.milliseconds is not None and self._experience.wants_probe(self._clock.now()):
+            if self._experience.wants_probe(self._clock.now()):
                 self._experience.observe_probe(event.milliseconds, self._clock.now())
                 self.deliver()
         elif isinstance(event, WatchEnded):

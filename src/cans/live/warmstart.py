@@ -31,14 +31,15 @@ def offline_runs(
     times: LocalTimes,
     local: bool = True,
 ) -> list[tuple[int, float]]:
-    """(choice, front milliseconds) of n random partial runs, each warmed up first."""
+    """(choice, front milliseconds) of n runs, each warmed up first: one as far as this device goes,
+    because what only the last block does is seen nowhere else, and random partial ones."""
     if not any(part.warm for part in learner.policy.parts):
         return []
     table = learner.table
     last = model.last if local else model.last - 1
     found: list[tuple[int, float]] = []
-    for _ in range(learner.hyperparameters.offline_runs):
-        point = int(random.integers(1, last + 1))
+    for number in range(learner.hyperparameters.offline_runs):
+        point = last if number == 0 else int(random.integers(1, last + 1))
         inputs = random_inputs(model, random)
         run = model.executor.run_front(point, inputs)
         for _ in range(_SETTLING):

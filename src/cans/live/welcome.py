@@ -120,7 +120,7 @@ def table_out(table: PartitionTable) -> Any:
     return edge.Table(
         model=table.model, digest=table.digest, version=table.version, points=table.points,
         point_of=table.point_of, codec_of=table.codec_of, bytes_of=table.bytes_of, **segments,
-        probe=() if table.probe is None else table.probe.tolist(),
+        probe=() if table.probe is None else table.probe.ravel().tolist(),
     )  # fmt: skip
 
 
@@ -152,9 +152,9 @@ def table_in(message: Any) -> PartitionTable:
 def _probe_in(message: Any) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     if not message.probe:
         return None
-    if len(message.probe) != message.link.columns or not all(map(isfinite, message.probe)):
+    if len(message.probe) % message.link.columns or not all(map(isfinite, message.probe)):
         raise RemoteProtocolError("a probe that does not fit the link's features")
-    return np.array(message.probe)
+    return np.array(message.probe).reshape(-1, message.link.columns)
 
 
 def cutting_out(cutting: Cutting) -> Any:

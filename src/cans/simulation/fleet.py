@@ -62,7 +62,7 @@ def lay_out(
     link_part = names.index("link") if "link" in names and table.probe is not None else -1
     probe_row = np.zeros(width)
     if table.probe is not None and link_part >= 0:
-        probe_row[: len(table.probe)] = table.probe
+        probe_row[: table.probe.shape[1]] = table.probe[0]
     probe_plain, probe_slope = contributions(probe_row)
     frame_weights = [exploration_weight(key) for key in (False, True)]
     return Fleet(

@@ -137,7 +137,7 @@ def play(
         uploads = learner.observe(choice, reported, time)
         if pick == world.table.local and learner.wants_probe(time):
             record.probes[0] += 1
-            uploads += learner.observe_probe(_probe(world, episode, t), time)
+            uploads += learner.observe_probe([_probe(world, episode, t)], time)
         if policy.fleet_sync and uploads:
             _synchronise(learners, edge, uploads, time)
             for count in (record.uploads[t : t + 1], record.part_uploads, record.part_downloads):
