@@ -152,17 +152,22 @@ class DeviceLearner:
                 uploads.append(part.upload(time))
         return tuple(uploads)
 
-    def wants_probe(self, time: float) -> int:
-        """How many exchanges of `table.probe` to time, if this device has just arrived or stays
-        local: none; the smallest, if nobody has told of the link for a while; all, if nobody ever
-        has. Rate-limited by the pool itself: one device's probe answers for all."""
-        part, probe = self._parts.get("link"), self.table.probe
-        if part is None or probe is None:
-            return 0
-        if time - self._state.synced_time[0, part.number] <= self.policy.probe_after_s:
-            return 0
-        heard = self._state.synced[0, part.number, -2] > 0.0
-        return 1 if heard else len(probe)
+    def wants_probe(self, time: float) -> bool:
+        """Whether to time the smallest exchange of `table.probe`: this device stays local and
+        nobody has told of the link for a while. Rate-limited by the pool itself: one device's probe
+        answers for all."""
+        part = self._parts.get("link")
+        if part is None or self.table.probe is None:
+            return False
+        heard = self._state.synced_time[0, part.number]
+        return bool(time - heard > self.policy.probe_after_s)
+
+    def wants_all_probes(self) -> bool:
+        """Whether to time every exchange of `table.probe`: nobody has ever told of this link."""
+        part = self._parts.get("link")
+        if part is None or self.table.probe is None or self.policy.probe_after_s == inf:
+            return False
+        return not self._state.synced[0, part.number, -2] > 0.0
 
     def observe_probe(self, latencies: Sequence[float], time: float = 0.0) -> tuple[Upload, ...]:
         """Learn from timed exchanges, the first ones of `table.probe`; they feed the link part

@@ -127,9 +127,11 @@ class Experience:
         self.answered(lasting=bool(uploads))
         return uploads
 
-    def wants_probe(self, time: float) -> int:
-        """How many exchanges to time for their own sake."""
-        return 0 if self.learner is None else self.learner.wants_probe(time)
+    def wants_probe(self, time: float) -> bool:
+        return self.learner is not None and self.learner.wants_probe(time)
+
+    def wants_all_probes(self) -> bool:
+        return self.learner is not None and self.learner.wants_all_probes()
 
     def observe_probe(self, milliseconds: Sequence[float], time: float) -> tuple[Upload, ...]:
         """Learn of the link from exchanges that were timed for their own sake."""

@@ -7,7 +7,7 @@ they report is heeded when the agent has the turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -66,6 +66,7 @@ class Tending:
         self._send_at: float | None = 0.0  # when to try again to deliver; now: from a former life
         self._watching = False
         self._watch_at = 0.0
+        self._arriving = True  # at a server: nothing was looked at yet
         self._probing = False
         self._trouble = "no server has been reached yet"
 
@@ -104,7 +105,10 @@ class Tending:
             self._watching = True
             device = self._experience.state.identity.device
             self._contact.watch(self._route.usable, device, self._experience.known)
-            self.probe_if_wanted()
+        if self._arriving and self._route.usable is not None:
+            self._arriving = False
+            if self._experience.wants_all_probes():
+                self._probe(PROBE_BYTES)
 
     def _wants_to_watch(self) -> bool:
         terms = self._experience.terms
@@ -146,15 +150,15 @@ class Tending:
             self._route.failed(server, monotonic())
 
     def probe_if_wanted(self) -> None:
-        """A device that has just come or stays local hears nothing of the link: it times a small
-        exchange or two."""
+        """A device that stays local hears nothing of the link: it times a small exchange."""
+        if self._experience.wants_probe(self._clock.now()):
+            self._probe(PROBE_BYTES[:1])
+
+    def _probe(self, sizes: Sequence[int]) -> None:
         server = self._route.usable
-        if server is None or self._probing:
-            return
-        wanted = self._experience.wants_probe(self._clock.now())
-        if wanted:
+        if server is not None and not self._probing:
             self._probing = True
-            self._contact.probe(server, PROBE_BYTES[:wanted])
+            self._contact.probe(server, sizes)
 
     # --- delivering uploads ---
 
@@ -193,9 +197,8 @@ class Tending:
             self._experience.adopt(event.pools)
         elif isinstance(event, Probed):
             self._probing = False
-            if self._experience.wants_probe(self._clock.now()):
-                self._experience.observe_probe(event.milliseconds, self._clock.now())
-                self.deliver()
+            self._experience.observe_probe(event.milliseconds, self._clock.now())
+            self.deliver()
         elif isinstance(event, WatchEnded):
             self._watching = False
             self._watch_at = monotonic() + _RETRY_SECONDS
@@ -221,5 +224,6 @@ class Tending:
         self._experience.save()
         self._route.joined(server)
         self._watching = False
+        self._arriving = True
         _log.info("joined", extra={"server": self._contact.links[server].server})
         self.deliver()
