@@ -89,9 +89,9 @@ def _best_fixed(experiment: Experiment, outcome: Outcome) -> list[dict[str, Any]
                     "device": calibrated.device,
                     "from_round": phase,
                     "choice": outcome.choices[row].label,
-                    "median_ms": swept.median_ms[device][row],
-                    "local_ms": swept.median_ms[device][outcome.choices[-1].row],
-                    "offload_ms": swept.median_ms[device][outcome.choices[0].row],
+                    "mean_ms": swept.mean_ms[device][row],
+                    "local_ms": swept.mean_ms[device][outcome.choices[-1].row],
+                    "offload_ms": swept.mean_ms[device][outcome.choices[0].row],
                 }
             )
     return found

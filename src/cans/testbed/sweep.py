@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean
 
 from cans.errors import RunError
 from cans.testbed.fleet import Fleet
@@ -28,7 +28,7 @@ class Swept:
     """What a sweep found, by device."""
 
     best: dict[int, int]  # device -> row
-    median_ms: dict[int, dict[int, float]]  # device -> row -> total, of its kind
+    mean_ms: dict[int, dict[int, float]]  # device -> row -> total, of its kind
 
 
 def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record) -> Swept:
@@ -37,7 +37,7 @@ def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record
     for seat in fleet.seats:
         kinds[seat.group.type, seat.group.slowdown, seat.group.network].append(seat)
     best: dict[int, int] = {}
-    medians: dict[int, dict[int, float]] = {}
+    means: dict[int, dict[int, float]] = {}
     for alike in kinds.values():
         first = _tried(fleet, alike[:1], [each.row for each in choices], runs, record)
         finalists = sorted(first, key=lambda row: first[row])[:FINALISTS]
@@ -45,16 +45,16 @@ def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record
         final = _tried(fleet, alike, finalists, turns, record)
         for seat in alike:
             best[seat.index] = min(final, key=lambda row: final[row])
-            medians[seat.index] = {**first, **final}
+            means[seat.index] = {**first, **final}
     for seat in fleet.seats:
         fleet.force(seat.index, None)
-    return Swept(best, medians)
+    return Swept(best, means)
 
 
 def _tried(
     fleet: Fleet, seats: Iterable[DeviceSeat], rows: Sequence[int], runs: int, record: Record
 ) -> dict[int, float]:
-    """Median total of each choice; choices take turns, so that a busy moment hits all alike."""
+    """Mean total of each choice; choices take turns, so that a busy moment hits all alike."""
     totals: dict[int, list[float]] = defaultdict(list)
     alike = list(seats)
     for _ in range(runs):
@@ -66,4 +66,11 @@ def _tried(
                     raise RunError(f"{seat.name}: {answer.get('error') or answer['fallback']}")
                 record(answer, seat)
                 totals[row].append(answer["waited_ms"])
-    return {row: median(found) for row, found in totals.items()}
+    return {row: trimmed_mean(found) for row, found in totals.items()}
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Without the lowest and the highest tenth. Policies are compared by means; a median would leap
+    between the two speeds of a processor that changes its clock, and a mean follows accidents."""
+    cut = len(values) // 10
+    return fmean(sorted(values)[cut : len(values) - cut])
