@@ -74,6 +74,7 @@ class Policy:
     fresh: bool = False  # pools are brought up to date before every choice
     physical: Physical | None = None  # estimates that respect what latency is
     ridge: float | None = None  # the policy's own; None: the hyper-parameter's
+    offline_whole: bool = False  # the first offline run is no partial one: to the very end
     probe_after_s: float = inf  # a device that stays local times a small exchange when the link
     # has not been heard of for so long
     forced_sampling: bool = False  # ANS: sometimes the local choice is forbidden
@@ -153,6 +154,7 @@ _CANS = Policy(
     fresh=True,
     physical=Physical(),
     ridge=1e-9,
+    offline_whole=True,
     probe_after_s=10.0,
 )
 

@@ -31,15 +31,16 @@ def offline_runs(
     times: LocalTimes,
     local: bool = True,
 ) -> list[tuple[int, float]]:
-    """(choice, front milliseconds) of n runs, each warmed up first: one as far as this device goes,
-    because what only the last block does is seen nowhere else, and random partial ones."""
+    """(choice, front milliseconds) of n random partial runs, each warmed up first. Policies that
+    want it begin with one to the end: what only the last block does is seen nowhere else."""
     if not any(part.warm for part in learner.policy.parts):
         return []
     table = learner.table
     last = model.last if local else model.last - 1
     found: list[tuple[int, float]] = []
     for number in range(learner.hyperparameters.offline_runs):
-        point = last if number == 0 else int(random.integers(1, last + 1))
+        whole = number == 0 and learner.policy.offline_whole
+        point = last if whole else int(random.integers(1, last + 1))
         inputs = random_inputs(model, random)
         run = model.executor.run_front(point, inputs)
         for _ in range(_SETTLING):

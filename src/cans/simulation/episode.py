@@ -38,9 +38,14 @@ class Episode(NamedTuple):
 
 
 def draw_episode(
-    world: World, rounds: int, rng: np.random.Generator, offline_runs: int, normals: int
+    world: World,
+    rounds: int,
+    rng: np.random.Generator,
+    offline_runs: int,
+    normals: int,
+    offline_whole: bool,
 ) -> Episode:
-    """Draw an episode of a world."""
+    """Draw an episode of a world; `offline_whole`: everyone's first offline run is a whole one."""
     devices, choices = world.devices, world.table.choices
     speed = _speeds(world, devices, rng)
     if world.participation == "uniform":
@@ -56,8 +61,10 @@ def draw_episode(
     factor, shift = _noise(world, (rounds, 3), rng)
 
     offline_choice = rng.integers(1, choices, (devices, offline_runs))  # points 1..P
+    if offline_whole:
+        offline_choice[:, :1] = world.table.local
     if world.samples.size:
-        offline_choice, offline_ms = _measured_offline(world, offline_runs, rng)
+        offline_choice, offline_ms = _measured_offline(world, offline_runs, rng, offline_whole)
     else:
         expected = world.front_ms[world.place_of[:, None], offline_choice] / speed[:, None]
         offline_factor, offline_shift = _noise(world, (devices, offline_runs, 3), rng)
@@ -79,7 +86,9 @@ def draw_episode(
     )
 
 
-def _measured_offline(world: World, runs: int, rng: np.random.Generator) -> tuple[IntArray, Array]:
+def _measured_offline(
+    world: World, runs: int, rng: np.random.Generator, offline_whole: bool
+) -> tuple[IntArray, Array]:
     """Offline runs of a trace: front latencies that were measured for the device's place."""
     has_front = world.table.front.any(axis=1)
     choices = np.zeros((world.devices, runs), dtype=np.int64)
@@ -87,6 +96,8 @@ def _measured_offline(world: World, runs: int, rng: np.random.Generator) -> tupl
     for device, place in enumerate(world.place_of):
         measured = np.flatnonzero(world.allowed[place] & has_front)
         choices[device] = rng.choice(measured, runs)
+        if offline_whole and world.table.local in measured:
+            choices[device, :1] = world.table.local
         rows = (rng.random(runs) * world.sample_count[place, choices[device]]).astype(np.int64)
         latencies[device] = world.samples[place, choices[device], rows, 0]
     return choices, latencies

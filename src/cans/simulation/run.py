@@ -168,7 +168,9 @@ def play(settings: Settings, engine_name: str, seed: int, world: World) -> Recor
     """One episode, by either engine."""
     policy, numbers = policy_named(settings.policy), settings.hyperparameters
     width = max((world.table.columns(part.explains).shape[1] for part in policy.parts), default=0)
-    episode = world.episode(settings.rounds, seed, numbers.offline_runs, width)
+    episode = world.episode(
+        settings.rounds, seed, numbers.offline_runs, width, policy.offline_whole
+    )
     radii = None
     if numbers.beta_ms == "theory":
         radii = theory_radii(world, policy, episode, numbers)

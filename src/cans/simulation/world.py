@@ -119,6 +119,14 @@ class World:
         link = self.link_fixed_ms + self.link_ms[place]
         return self.front_ms[place], link, self.server_ms[place]
 
-    def episode(self, rounds: int, seed: int, offline_runs: int = 5, normals: int = 0) -> Episode:
+    def episode(
+        self,
+        rounds: int,
+        seed: int,
+        offline_runs: int = 5,
+        normals: int = 0,
+        offline_whole: bool = False,
+    ) -> Episode:
         """All that happens in one run of this world."""
-        return draw_episode(self, rounds, np.random.default_rng(seed), offline_runs, normals)
+        rng = np.random.default_rng(seed)
+        return draw_episode(self, rounds, rng, offline_runs, normals, offline_whole)
