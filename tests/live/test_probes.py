@@ -76,6 +76,8 @@ def test_which_exchanges_are_wanted(tmp_path: Path) -> None:
         assert DeviceLearner(table, learner.policy).wants_all_probes()
         for never in ("fedlinucb-dw", "cans-no-probes"):
             assert not DeviceLearner(table, policy_named(never)).wants_all_probes()
+        # An answer that came when the terms had changed is of no use, and does no harm.
+        assert DeviceLearner(table, policy_named("fedlinucb-dw")).observe_probe([3.0, 9.0]) == ()
         unprobed = DeviceLearner(replace(table, probe=None), learner.policy)
         assert not unprobed.wants_all_probes()
         assert not unprobed.wants_probe(now)

@@ -171,11 +171,12 @@ class DeviceLearner:
 
     def observe_probe(self, latencies: Sequence[float], time: float = 0.0) -> tuple[Upload, ...]:
         """Learn from timed exchanges, the first ones of `table.probe`; they feed the link part
-        only."""
+        only, and nothing if this policy has none."""
         if not all(-inf < latency < inf for latency in latencies):
             raise ValueError(f"latencies must be finite numbers, not {latencies}")
-        part, probe = self._parts["link"], self.table.probe
-        assert probe is not None  # wants_probe said so
+        part, probe = self._parts.get("link"), self.table.probe
+        if part is None or probe is None:
+            return ()
         for features, latency in zip(probe, latencies, strict=False):
             row = np.zeros(self._state.rows.shape[2])
             row[: len(features)] = features
