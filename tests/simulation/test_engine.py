@@ -11,7 +11,7 @@ from cans.learning import arithmetic
 from cans.learning.policies import ABLATIONS, LEFT_OUT, POLICIES, Hyperparameters, policy_named
 from cans.simulation import engine
 from cans.simulation.fleet import lay_out, new_record
-from cans.simulation.run import DELIVERIES, Settings, play, play_fleet
+from cans.simulation.run import DELIVERIES, Settings, draw, play, play_fleet
 from cans.simulation.tables import MODELS
 from cans.simulation.world import Gamma, Noise, Participation
 from cans.simulation.worlds import WORLDS
@@ -103,8 +103,7 @@ def test_without_numba_the_engine_is_plain_python(policy, configuration, seed) -
         **{**vars(configuration), "policy": policy, "rounds": 60, "hyperparameters": numbers}
     )
     world, policy = configuration.make_world(), POLICIES[policy]
-    width = max((world.table.columns(part.explains).shape[1] for part in policy.parts), default=0)
-    episode = world.episode(configuration.rounds, seed, numbers.offline_runs, width)
+    episode = draw(configuration, seed, world)
     fleet = lay_out(
         world, policy, numbers, None, configuration.delivery == "immediate", configuration.pool_age
     )

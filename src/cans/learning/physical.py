@@ -30,10 +30,11 @@ FLOOR_MS = 3.0
 PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.3
 """Before residuals speak: noise of three tenths of the latency, worth two observations."""
 
-CLIP, DRIFT, ALARM = 6.0, 2.0, 11.0
-"""Cumulative sum of clipped standardised residuals less a drift, against an alarm level: three
-observations far off sound it, one liar among honest devices never does. The drift is what a busy
-machine adds for a second or so, to all it is asked in that time: no change that would last."""
+SLOWER, FASTER = (6.0, 2.0, 11.0), (4.0, 1.0, 8.0)
+"""Clip, drift and alarm level of the cumulative sum of standardised residuals in each direction:
+three observations far off sound it, one liar among honest devices never does. A busy machine is
+slower for a second or so in all that it is asked, which is no change that would last; it is never
+faster."""
 
 TRUST = 3.0
 """Standardised residual beyond which an upload is taken at less than its full weight."""
@@ -264,10 +265,9 @@ def trust(residual: float) -> float:
 
 def alarmed(alarm: Array, residual: float) -> bool:
     """Page's cumulative sums, one per direction; true when either passes the alarm level."""
-    step = min(max(residual, -CLIP), CLIP)
-    alarm[0] = max(alarm[0] + step - DRIFT, 0.0)
-    alarm[1] = max(alarm[1] - step - DRIFT, 0.0)
-    return bool(alarm[0] > ALARM or alarm[1] > ALARM)
+    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1], 0.0)
+    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1], 0.0)
+    return bool(alarm[0] > SLOWER[2] or alarm[1] > FASTER[2])
 
 
 def merge(

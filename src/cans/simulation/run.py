@@ -164,13 +164,17 @@ def play_seed(settings: Settings, engine_name: str, seed: int) -> Run:
     return measure(seed, record, world, settings)
 
 
+def draw(settings: Settings, seed: int, world: World) -> Episode:
+    """The chance of one run, as much of it as the policy needs."""
+    policy, runs = policy_named(settings.policy), settings.hyperparameters.offline_runs
+    width = max((world.table.columns(part.explains).shape[1] for part in policy.parts), default=0)
+    return world.episode(settings.rounds, seed, runs, width, policy.offline_whole)
+
+
 def play(settings: Settings, engine_name: str, seed: int, world: World) -> Record:
     """One episode, by either engine."""
     policy, numbers = policy_named(settings.policy), settings.hyperparameters
-    width = max((world.table.columns(part.explains).shape[1] for part in policy.parts), default=0)
-    episode = world.episode(
-        settings.rounds, seed, numbers.offline_runs, width, policy.offline_whole
-    )
+    episode = draw(settings, seed, world)
     radii = None
     if numbers.beta_ms == "theory":
         radii = theory_radii(world, policy, episode, numbers)
