@@ -15,9 +15,10 @@ from tests.live.running import Running, running, terms
 from tests.live.toy import toy
 
 LARGEST = 262_144  # bytes that the widest cut of the table sends
+SMALL = 1_024  # of one whose tensors are all smaller than a probe
 
 
-def probed_table() -> PartitionTable:
+def probed_table(largest: int = LARGEST) -> PartitionTable:
     steps = np.arange(5.0)
     return PartitionTable(
         "toy",
@@ -25,8 +26,8 @@ def probed_table() -> PartitionTable:
         front=steps[:, None],
         link=np.column_stack([np.array([1.0, 0.5, 0.25, 0.1, 0.0]), steps < 4]),
         server=(4 - steps)[:, None],
-        probe=np.array([[size / LARGEST, 1.0] for size in PROBE_BYTES]),
-        digest="probed",
+        probe=np.array([[size / largest, 1.0] for size in PROBE_BYTES]),
+        digest=f"probed-{largest}",
     )
 
 
@@ -56,6 +57,18 @@ def test_the_first_device_of_a_network_times_it(tmp_path: Path) -> None:
                 mean, _ = second._experience.learner.predictions()  # type: ignore[union-attr]
                 assert 8 * LARGEST / 8e3 * 0.7 < mean[0] < 8 * LARGEST / 8e3 * 1.5
         assert of_the_link(server, "wifi") == len(PROBE_BYTES)
+
+
+def test_a_probe_may_be_larger_than_any_tensor(tmp_path: Path) -> None:
+    model = toy(table=probed_table(SMALL))
+    with (
+        running(model, terms=terms("cans")) as server,
+        Device(server.address, model, state=tmp_path) as device,
+    ):
+        wait_until(lambda: of_the_link(server, "default") == len(PROBE_BYTES))
+        device.settle()
+        assert device.refused == 0
+        assert all(account.refused == 0 for account in server.store().accounts())
 
 
 def test_which_exchanges_are_wanted(tmp_path: Path) -> None:

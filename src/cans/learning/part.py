@@ -198,6 +198,15 @@ def offline_row(part: Part, table: PartitionTable, choice: int, width: int) -> A
     return row
 
 
+def observable(part: Part, table: PartitionTable) -> Array:
+    """Features of all that a part can observe: the choices, and exchanges of any size that are
+    timed for their own sake."""
+    rows = table.columns(part.explains)
+    if part.explains != ("link",) or table.probe is None:
+        return rows
+    return np.vstack([rows, table.probe])
+
+
 def pool_key(
     part: Part, table: PartitionTable, policy: Policy, identity: DeviceIdentity
 ) -> PoolKey:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
+from cans.learning.part import observable
 from cans.learning.policies import Pool
 from cans.learning.state import Array
 from cans.live.execution import SplitModel, Tensor
@@ -65,7 +66,7 @@ class Catalogue:
             raise Refused(f"{key.scope!r} is no pool of part {key.part!r}", "INVALID_ARGUMENT")
         cached = self._rows.get((key.model, key.part))
         if cached is None:
-            cached = self._rows[key.model, key.part] = model.table.columns(part.explains)
+            cached = self._rows[key.model, key.part] = observable(part, model.table)
         return cached
 
 
