@@ -6,8 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from random import uniform
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +19,7 @@ import numpy as np
 from cans.errors import CansError, DeadlineExceeded, InputError, StoreError
 from cans.learning import DeviceIdentity, Upload
 from cans.live.agent import Agent, Task
+from cans.live.breaker import BreakerSettings
 from cans.live.clock import Clock
 from cans.live.contact import Contact
 from cans.live.execution import Array, Arrays, SplitModel
@@ -66,7 +69,7 @@ class Device:
         self._inbox = Inbox()
         self._random = np.random.default_rng(self.options.seed)
         self._contact = Contact(self.options, self._inbox)
-        self._route = Route(self.options.servers, self.options.breaker)
+        self._route = Route(self.options.servers, _unlike_others(self.options.breaker))
         self._stopwatch = stopwatch or Monotonic()
         self._file: StateFile | None = None
         self._agent: Agent | None = None
@@ -247,6 +250,11 @@ class Device:
 
 
 _LATE = "no answer in time, neither from the server nor from this device"
+
+
+def _unlike_others(settings: BreakerSettings) -> BreakerSettings:
+    """Devices that lost a server at the same moment must not all come back at the same moment."""
+    return replace(settings, first_wait=settings.first_wait * uniform(0.75, 1.25))
 
 
 def _default_base(source: object) -> Path:
