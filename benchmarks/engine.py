@@ -14,11 +14,11 @@ from time import process_time
 from typing import Any
 
 from cans.learning.policies import Hyperparameters, policy_named
-from cans.simulation import loop
-from cans.simulation.compiled import compiled_functions
-from cans.simulation.fleet import lay_out, new_record
+from cans.simulation.engines import reference
+from cans.simulation.engines.arrays import lay_out, new_record
+from cans.simulation.engines.compiled import compiled_functions
 from cans.simulation.run import play_fleet
-from cans.simulation.worlds import make_world
+from cans.simulation.worlds.named import make_world
 
 BAR_ROUNDS = 1_000_000
 BAR_RATIO = 50
@@ -50,7 +50,7 @@ def object_loop_seconds(rounds: int) -> float:
     world = make_world("paper", "vgg16", 25)
     episode = world.episode(rounds, 0, numbers.offline_runs)
     start = process_time()
-    loop.play(world, policy, numbers, episode)
+    reference.play(world, policy, numbers, episode)
     return process_time() - start
 
 

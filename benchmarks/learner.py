@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cans.learning import POLICIES, DeviceLearner, EdgeAggregator, Latencies
-from cans.simulation.worlds import make_world
+from cans.simulation.worlds.named import make_world
 
 ROUNDS = 20_000
 WARM_UP = 500

@@ -45,8 +45,8 @@ def serve() -> None:
 
     from cans.learning import policy_named
     from cans.live.memory import keep_memory
-    from cans.live.server import EdgeServer, ServerOptions
-    from cans.live.welcome import Terms
+    from cans.live.server.server import EdgeServer, ServerOptions
+    from cans.live.wire.terms import Terms
 
     _pin(1)
     keep_memory()  # as `cans serve` does
@@ -122,7 +122,7 @@ def _time(function: Callable[[np.ndarray], Any], array: np.ndarray) -> float:
 
 def run(turns: int = TURNS) -> dict[str, Any]:
     """Medians over turns that alternate between the three."""
-    from cans.live.device import Device
+    from cans.live.device.device import Device
 
     command = [sys.executable, "-m", "benchmarks.request_path", "serve"]
     process = subprocess.Popen(

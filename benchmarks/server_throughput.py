@@ -54,11 +54,11 @@ def bare(path: Path, seconds: float) -> None:
 
 def serve(path: Path) -> None:
     from cans.learning import policy_named
-    from cans.live.execution import Cutting
-    from cans.live.loading import load_model, split
     from cans.live.memory import keep_memory
-    from cans.live.server import EdgeServer, ServerOptions
-    from cans.live.welcome import Terms
+    from cans.live.server.server import EdgeServer, ServerOptions
+    from cans.live.split import Cutting
+    from cans.live.splitting import load_model, split
+    from cans.live.wire.terms import Terms
 
     _pin(1)
     keep_memory()
@@ -75,7 +75,7 @@ def serve(path: Path) -> None:
 
 def _ask(port: int, path: Path, folder: Path, seconds: float) -> tuple[float, float]:
     """Answers per second of eight devices, and the mean compute time of a back-end."""
-    from cans.live.device import Device
+    from cans.live.device.device import Device
 
     devices = [
         Device(f"127.0.0.1:{port}", path, "bench", state=folder / str(i), deadline_ms=60_000)

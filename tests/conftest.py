@@ -23,7 +23,7 @@ settings.load_profile("cans")
 def compiled() -> dict[str, Callable[..., Any]]:
     """The compiled engine, compiled by one worker only: the others wait and load it."""
     pytest.importorskip("numba", reason="the compiled engine is the extra `sim`")
-    from cans.simulation.compiled import compiled_functions
+    from cans.simulation.engines.compiled import compiled_functions
     from cans.simulation.run import Settings, play_seed
 
     with (Path(tempfile.gettempdir()) / "cans-tests-compile.lock").open("w") as lock:

@@ -10,11 +10,11 @@ __version__ = "0.1.0"
 # Public name -> where it lives. Imported on first use, so that a device never loads the simulator.
 _PUBLIC = {
     "CansError": "cans.errors",
-    "Device": "cans.live.device",
+    "Device": "cans.live.device.device",
     "InputError": "cans.errors",
     "ModelError": "cans.errors",
     "RunError": "cans.errors",
-    "PartitionTable": "cans.models.table",
+    "PartitionTable": "cans.models.points.table",
     "simulate": "cans.simulation.run",
 }
 

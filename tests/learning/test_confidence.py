@@ -19,7 +19,7 @@ from cans.learning.confidence import (
     regret_bound,
 )
 from cans.learning.policies import Hyperparameters, policy_named
-from cans.simulation.fleet import evidence
+from cans.simulation.engines.arrays import evidence
 from cans.simulation.run import Settings, play
 
 FRONT = Evidence(

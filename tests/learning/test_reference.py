@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import reference
 from cans.learning.policies import POLICIES, Hyperparameters
 from cans.learning.rehearsal import random_table
-from cans.simulation import loop
-from cans.simulation.world import World
-from cans.simulation.worlds import make_world
+from cans.simulation.engines.reference import play
+from cans.simulation.worlds.named import make_world
+from cans.simulation.worlds.world import World
 
 
 def world_of(table, devices: int, rng: np.random.Generator) -> World:
@@ -103,7 +103,7 @@ def test_equals_the_reference(name, seed, ridge, alpha, beta, devices, choices, 
     numbers = Hyperparameters(ridge=ridge, alpha=alpha, beta_ms=beta, offline_runs=3)
     world = world_of(random_table(rng.random, choices, widths), devices, rng)
     episode = world.episode(150, seed, numbers.offline_runs)
-    record = loop.play(world, POLICIES[name], numbers, episode)
+    record = play(world, POLICIES[name], numbers, episode)
     picks, uploads = in_the_papers_words(name, world, episode, numbers)
     assert record.picks.tolist() == picks
     assert record.uploads.tolist() == uploads
@@ -114,7 +114,7 @@ def test_equals_the_reference_in_the_papers_world(name) -> None:
     world = make_world("paper", "resnet50", 25, gamma=0.2)
     numbers = replace(Hyperparameters(), ridge=0.02, alpha=0.7, beta_ms=40.0)
     episode = world.episode(400, 7, numbers.offline_runs)
-    record = loop.play(world, POLICIES[name], numbers, episode)
+    record = play(world, POLICIES[name], numbers, episode)
     picks, uploads = in_the_papers_words(name, world, episode, numbers)
     assert record.picks.tolist() == picks
     assert record.uploads.tolist() == uploads

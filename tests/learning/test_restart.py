@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cans.learning import Context, DeviceLearner, EdgeAggregator, Latencies, policy_named
-from cans.live import wire
-from cans.simulation.worlds import make_world
+from cans.live.wire import messages
+from cans.simulation.worlds.named import make_world
 
 TABLE = make_world("layered", "resnet50", 3).table
 
@@ -24,7 +24,7 @@ def test_resuming_changes_nothing(policy) -> None:
             for upload in uploads:
                 learner.adopt(edge.merge(upload, float(t)))
 
-    kept = [wire.record_in(wire.record_out(record)) for record in learner.records()]
+    kept = [messages.record_in(messages.record_out(record)) for record in learner.records()]
     resumed = DeviceLearner(TABLE, policy_named(policy))
     resumed.restore(kept)
 

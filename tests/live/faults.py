@@ -21,11 +21,11 @@ import numpy as np
 
 from cans.errors import CansError
 from cans.learning import Latencies
-from cans.live.breaker import BreakerSettings
-from cans.live.device import Device
-from cans.live.journal import read
-from cans.live.proto import edge
+from cans.live.device.breaker import BreakerSettings
+from cans.live.device.device import Device
+from cans.live.device.journal import read
 from cans.live.store import Store, open_store
+from cans.live.wire.proto import edge
 from tests.live.ledger import Ledger, check_conservation, expected, stored, unsent
 from tests.live.postgres import Postgres
 from tests.live.process import agent, eager, free_port, server

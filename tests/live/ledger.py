@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from cans.learning import Choice, Latencies, PartitionTable, Policy, SufficientStatistics
 from cans.learning.part import PartRecord
-from cans.live.device import Device
+from cans.live.device.device import Device
+from cans.live.device.timing import Measured, Offline
 from cans.live.store import Store
-from cans.live.timing import Measured, Offline
 
 
 class Ledger:

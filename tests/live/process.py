@@ -72,7 +72,7 @@ def eager(policy: str = "fedlinucb-dw", delivery: str = "immediate", fresh: bool
 
 
 def _serve(port: int, store: str, options: dict[str, Any]) -> None:
-    from cans.live.server import ServerOptions, serve
+    from cans.live.server.server import ServerOptions, serve
     from tests.live.toy import toy
 
     if "clock" in options:
@@ -92,7 +92,7 @@ def _follow(clock: Path) -> None:
 
 def _agent(port: int, state: Path, ledger: Path) -> None:
     """Infer for ever; write down each observation before it can be committed."""
-    from cans.live.device import Device
+    from cans.live.device.device import Device
     from tests.live.ledger import Ledger
     from tests.live.toy import example, toy
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from cans.learning import Hyperparameters, policy_named
-from cans.live.execution import SplitModel
-from cans.live.server import EdgeServer, ServerOptions
+from cans.live.server.server import EdgeServer, ServerOptions
+from cans.live.split import SplitModel
 from cans.live.store import Store
-from cans.live.welcome import Terms
+from cans.live.wire.terms import Terms
 
 
 def terms(policy: str = "fedlinucb-dw", **more: Any) -> Terms:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.live.device import Device
+from cans.live.device.device import Device
 from tests.live.process import ROOT, free_port, server
 from tests.live.toy import example, toy
 

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 from cans.cli import main
-from cans.live.device import Device
+from cans.live.device.device import Device
 from tests.live.onnx_models import convolutions, with_weights_beside
 from tests.live.process import free_port
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from cans.errors import Busy, InputError, RemoteProtocolError
 from cans.learning import DeviceIdentity
 from cans.learning.part import PartRecord
-from cans.live.admission import Admission
-from cans.live.breaker import BreakerSettings, CircuitBreaker
-from cans.live.exits import Exits, confidence, parse_exit
-from cans.live.journal import DeviceState, RefusedUploads, read, written
-from cans.live.route import Route
-from cans.live.statefile import StateFile, free_slot
-from cans.live.timing import LocalTimes
+from cans.live.device.breaker import BreakerSettings, CircuitBreaker
+from cans.live.device.exits import Exits, confidence, parse_exit
+from cans.live.device.journal import DeviceState, RefusedUploads, read, written
+from cans.live.device.route import Route
+from cans.live.device.statefile import StateFile, free_slot
+from cans.live.device.timing import LocalTimes
+from cans.live.server.admission import Admission
 from tests.live.toy import toy
 from tests.live.values import KEY, statistics
 

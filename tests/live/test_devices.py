@@ -13,7 +13,7 @@ import pytest
 
 import cans
 from cans.errors import DeadlineExceeded, InputError, Unreachable
-from cans.live.device import Device
+from cans.live.device.device import Device
 from tests.live.faults import QUICK, wait_until
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager

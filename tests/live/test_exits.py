@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cans.live.device import Device
-from cans.live.execution import Arrays, Cutting, SplitModel
-from cans.live.exits import confidence
-from cans.live.loading import load_model, split
+from cans.live.device.device import Device
+from cans.live.device.exits import confidence
+from cans.live.split import Arrays, Cutting, SplitModel
+from cans.live.splitting import load_model, split
 from tests.live.ledger import Ledger
 from tests.live.onnx_models import convolutions
 from tests.live.running import running, terms

@@ -18,12 +18,12 @@ from onnx import TensorProto, helper
 
 from cans import models
 from cans.errors import InputError, Refused, RemoteProtocolError, RunError, Unreachable
-from cans.live.device import Device
-from cans.live.execution import Cutting, SplitModel
-from cans.live.fetch import fetch_model
-from cans.live.link import Link
-from cans.live.loading import load_model, split
-from cans.live.safefiles import check_names
+from cans.live.device.device import Device
+from cans.live.fetching import fetch_model
+from cans.live.safe_files import check_names
+from cans.live.split import Cutting, SplitModel
+from cans.live.splitting import load_model, split
+from cans.live.wire.link import Link
 from tests.live.onnx_models import convolutions, with_weights_beside
 from tests.live.proxy import Proxy
 from tests.live.running import Running, running, terms
@@ -218,7 +218,7 @@ def test_names_that_are_in_each_others_way() -> None:
 
 
 def test_only_files_of_the_model_are_sent(spread: Path, tmp_path: Path) -> None:
-    from cans.live.proto import edge
+    from cans.live.wire.proto import edge
 
     secret = spread.parent / "secret.txt"
     secret.write_text("nobody's business")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cans.live.device import Device
+from cans.live.device.device import Device
 from cans.live.store import open_store
 from tests.live.fuzz import SMALL, Fuzzer, bombard
 from tests.live.process import free_port, server

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
-import cans.live.proto as proto
+import cans.live.wire.proto as proto
 
 FOLDER = Path(proto.__file__).parent
 
@@ -23,7 +23,7 @@ def test_generated_code_is_current(source: str, tmp_path: Path) -> None:
     for each in (fresh, committed):
         for message in each.message_type:
             _clear(message)
-    assert fresh == committed, "run src/cans/live/proto/generate"
+    assert fresh == committed, "run src/cans/live/wire/proto/generate"
 
 
 def _clear(message: descriptor_pb2.DescriptorProto) -> None:

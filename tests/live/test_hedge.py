@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from cans.errors import DeadlineExceeded
-from cans.live.device import Device
-from cans.live.execution import SplitModel
-from cans.live.hedge import Hedger
-from cans.live.request import LEAST, Abandoned, Abandonment, Patience
+from cans.live.device.deadline import LEAST, Abandoned, Abandonment, Patience
+from cans.live.device.device import Device
+from cans.live.device.hedge import Hedger
+from cans.live.split import SplitModel
 from tests.live.faults import wait_until
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager

@@ -12,9 +12,9 @@ import pytest
 
 from cans.learning import Choice, Latencies
 from cans.learning.plausibility import Limits
-from cans.live.backend import BackEnds
-from cans.live.device import Device
-from cans.live.timing import Measured, Offline, believable, parted
+from cans.live.device.device import Device
+from cans.live.device.timing import Measured, Offline, believable, parted
+from cans.live.server.backends import BackEnds
 from tests.live.running import running, terms
 from tests.live.toy import example, toy
 

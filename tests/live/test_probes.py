@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from cans.learning import DeviceLearner, PartitionTable, policy_named
-from cans.live.device import Device
-from cans.live.link import PROBE_BYTES
+from cans.live.device.device import Device
+from cans.live.wire.link import PROBE_BYTES
 from tests.live.faults import wait_until
 from tests.live.running import Running, running, terms
 from tests.live.toy import toy

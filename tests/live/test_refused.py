@@ -10,11 +10,12 @@ import pytest
 
 from cans.errors import LocalProtocolError
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.live import pools, wire
-from cans.live.device import Device
-from cans.live.journal import read
-from cans.live.link import Link
-from cans.live.proto import edge
+from cans.live.device.device import Device
+from cans.live.device.journal import read
+from cans.live.server import pools
+from cans.live.wire import messages
+from cans.live.wire.link import Link
+from cans.live.wire.proto import edge
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager
 from tests.live.running import running
@@ -98,7 +99,7 @@ def test_a_kill_before_the_refusal_was_heard_of(
 
 def sync(link: Link, key: PoolKey, value: SufficientStatistics, sequence: int = 0) -> Any:
     upload = Upload("hostile", "1", key, 0, sequence, value)
-    request = edge.SyncRequest(uploads=[wire.upload_out(upload)])
+    request = edge.SyncRequest(uploads=[messages.upload_out(upload)])
     return link.sync(request, 5.0).result()
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from cans.learning import Choice, Hyperparameters, Latencies, policy_named
 from cans.learning.plausibility import Limits
-from cans.live.device import Device
-from cans.live.timing import Measured, Offline
-from cans.simulation.episode import Episode
-from cans.simulation.loop import _expected, _measured, play
-from cans.simulation.worlds import World, make_world
+from cans.live.device.device import Device
+from cans.live.device.timing import Measured, Offline
+from cans.simulation.engines.reference import _expected, _measured, play
+from cans.simulation.worlds.episode import Episode
+from cans.simulation.worlds.named import World, make_world
 from tests.live.running import running, terms
 from tests.live.toy import example, toy
 

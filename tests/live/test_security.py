@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cans.errors import InputError, Refused
-from cans.live.device import Device
-from cans.live.server import ServerOptions
-from cans.live.tls import ClientTls, ServerTls
-from cans.live.tokens import TokenFile
+from cans.live.device.device import Device
+from cans.live.server.server import ServerOptions
+from cans.live.server.tokens import TokenFile
+from cans.live.wire.tls import ClientTls, ServerTls
 from tests.live.certificates import Authority
 from tests.live.running import Running, running, terms
 from tests.live.toy import example, toy

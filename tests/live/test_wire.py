@@ -14,32 +14,32 @@ from hypothesis import strategies as st
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, SufficientStatistics
 from cans.learning.part import PartRecord
-from cans.live import frame, wire
-from cans.live.proto import edge
+from cans.live.wire import frame, messages
+from cans.live.wire.proto import edge
 from tests.live.values import KEY, some_statistics, upload
 
 
 @given(some_statistics())
 def test_statistics_round_trip(value: SufficientStatistics) -> None:
-    data = wire.serialized(wire.statistics_out(value))
-    back = wire.statistics_in(wire.parse(edge.Statistics, data))
+    data = messages.serialized(messages.statistics_out(value))
+    back = messages.statistics_in(messages.parse(edge.Statistics, data))
     assert back.equals(value, tolerance=0.0)
     assert len(data) <= 8 * (value.dimension * (value.dimension + 1) // 2 + value.dimension + 4) + 9
 
 
 def test_other_round_trips() -> None:
     identity = DeviceIdentity("a", "b", "c", "d")
-    assert wire.identity_in(wire.identity_out(identity)) == identity
+    assert messages.identity_in(messages.identity_out(identity)) == identity
     sent = upload("a", 3, seed=5)
-    back = wire.upload_in(wire.upload_out(sent))
+    back = messages.upload_in(messages.upload_out(sent))
     assert (back.key, back.sequence, back.time) == (sent.key, sent.sequence, sent.time)
     for acknowledged in (None, 0, 7):
         download = Download(KEY, 2, sent.statistics, 9, acknowledged, 1.5)
-        again = wire.download_in(wire.download_out(download))
+        again = messages.download_in(messages.download_out(download))
         assert (again.epoch, again.round, again.acknowledged) == (2, 9, acknowledged)
     for pending in (None, sent.statistics):
         record = PartRecord(KEY, 1, 4, sent.statistics, sent.statistics, pending, sent.statistics)
-        kept = wire.record_in(wire.record_out(record))
+        kept = messages.record_in(messages.record_out(record))
         assert (kept.sequence, kept.sent is None) == (4, pending is None)
 
 
@@ -57,20 +57,20 @@ def test_other_round_trips() -> None:
 def test_impossible_statistics(changes: dict[str, Any]) -> None:
     good: dict[str, Any] = {"sigma": [1.0, 0.0, 1.0], "b": [1.0, 1.0], "count": 1, "weight": 1.0}
     with pytest.raises(RemoteProtocolError):
-        wire.statistics_in(edge.Statistics(**{**good, **changes}))
+        messages.statistics_in(edge.Statistics(**{**good, **changes}))
 
 
 @given(st.binary(max_size=300))
 def test_garbage_raises_only_the_protocol_error(data: bytes) -> None:
     readers = (
-        (edge.Upload, wire.upload_in),
-        (edge.Download, wire.download_in),
-        (edge.PartRecord, wire.record_in),
-        (edge.Identity, wire.identity_in),
+        (edge.Upload, messages.upload_in),
+        (edge.Download, messages.download_in),
+        (edge.PartRecord, messages.record_in),
+        (edge.Identity, messages.identity_in),
     )
     for kind, read in readers:
         with suppress(RemoteProtocolError):
-            read(wire.parse(kind, data))
+            read(messages.parse(kind, data))
     with suppress(RemoteProtocolError):
         frame.parted(data)
 
@@ -121,4 +121,4 @@ def test_too_many_tensors() -> None:
 def test_names_are_bounded() -> None:
     for bad in ("", "x" * 257, "a\nb"):
         with pytest.raises(RemoteProtocolError):
-            wire.name(bad, "device")
+            messages.name(bad, "device")

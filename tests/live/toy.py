@@ -11,9 +11,9 @@ import numpy as np
 
 from cans.errors import InputError
 from cans.learning import PartitionTable
-from cans.live.codecs import RAW
-from cans.live.execution import Array, Arrays, BlockHook, SplitModel
-from cans.live.welcome import table_version
+from cans.live.split import Array, Arrays, BlockHook, SplitModel
+from cans.live.wire.payloads import RAW
+from cans.live.wire.terms import table_version
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cans.models.codecs import CODECS, PayloadError, codec_at, decode, get_codec
-from cans.models.images import ImageSpec, to_pixels
+from cans.models.codecs.codec import CODECS, PayloadError, codec_at, decode, get_codec
+from cans.models.codecs.image import ImageSpec, to_pixels
 
 SHAPES = [(1, 16, 14, 14), (1, 197, 32), (1, 64), (3,), (), (2, 3, 5, 7), (0, 4)]
 IMAGENET = ImageSpec((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

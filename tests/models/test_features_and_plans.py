@@ -13,7 +13,7 @@ from onnx_networks import node, save, weight
 import cans
 from cans.errors import InputError
 from cans.models import FEATURE_SETS, ImageSpec, feature_columns, find_points, load
-from cans.models.planning import Speeds, dads, neurosurgeon
+from cans.models.tools.planning import Speeds, dads, neurosurgeon
 
 BACKBONES = ["vgg16", "resnet50", "vit_b16"]
 speed = st.floats(0.1, 1e4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cans.models import PartitionTable
-from cans.simulation.tables import MODELS, load_table
+from cans.simulation.worlds.backbones import MODELS, load_table
 
 
 @pytest.mark.parametrize("codecs", [("float32",), ("float32", "float16", "uint8")])

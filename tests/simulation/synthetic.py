@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from cans.simulation.reproduce.experiments import Study, load_experiments
-from cans.simulation.reproduce.outcomes import CURVES, Outcome, Results, checkpoints
+from cans.simulation.reproduce.studies.experiments import Study, load_experiments
+from cans.simulation.reproduce.studies.outcomes import CURVES, Outcome, Results, checkpoints
 
 SEEDS = 20
 Formula = Callable[[Study], dict[str, float]]

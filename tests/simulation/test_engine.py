@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from cans.learning import arithmetic
 from cans.learning.policies import ABLATIONS, LEFT_OUT, POLICIES, Hyperparameters, policy_named
-from cans.simulation import engine
-from cans.simulation.fleet import lay_out, new_record
+from cans.simulation.engines import fast
+from cans.simulation.engines.arrays import lay_out, new_record
 from cans.simulation.run import DELIVERIES, Settings, draw, play, play_fleet
-from cans.simulation.tables import MODELS
-from cans.simulation.world import Gamma, Noise, Participation
-from cans.simulation.worlds import WORLDS
+from cans.simulation.worlds.backbones import MODELS
+from cans.simulation.worlds.named import WORLDS
+from cans.simulation.worlds.world import Gamma, Noise, Participation
 
 hyperparameters = st.builds(
     Hyperparameters,
@@ -108,7 +108,7 @@ def test_without_numba_the_engine_is_plain_python(policy, configuration, seed) -
         world, policy, numbers, None, configuration.delivery == "immediate", configuration.pool_age
     )
     record = new_record(configuration.rounds, len(policy.parts))
-    play_fleet(fleet, episode, record, vars(arithmetic) | vars(engine))
+    play_fleet(fleet, episode, record, vars(arithmetic) | vars(fast))
     assert_same(
         record,
         play(configuration, "reference", seed, world),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cans.learning.policies import Hyperparameters, policy_named
-from cans.simulation.fleet import lay_out, new_record
+from cans.simulation.engines.arrays import lay_out, new_record
 from cans.simulation.run import play_fleet
-from cans.simulation.worlds import make_world
+from cans.simulation.worlds.named import make_world
 
 
 @pytest.mark.slow

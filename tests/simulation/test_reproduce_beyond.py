@@ -12,7 +12,6 @@ import pytest
 from synthetic import as_claimed, results
 
 from cans.learning.policies import ABLATIONS, LEFT_OUT
-from cans.simulation.reproduce.bar import Bar
 from cans.simulation.reproduce.beyond.bars import BARS, judge_bars, worth
 from cans.simulation.reproduce.beyond.section import beyond_document, beyond_the_paper
 from cans.simulation.reproduce.beyond.studies import (
@@ -22,9 +21,10 @@ from cans.simulation.reproduce.beyond.studies import (
     marks,
     play_trial,
 )
+from cans.simulation.reproduce.claims.bar import Bar
 from cans.simulation.reproduce.command import write_report
-from cans.simulation.reproduce.experiments import Study, study
-from cans.simulation.worlds import WORLDS
+from cans.simulation.reproduce.studies.experiments import Study, study
+from cans.simulation.worlds.named import WORLDS
 
 OPTIMUM = 100_000.0
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from synthetic import all_alike, as_claimed, results
 
-from cans.simulation.reproduce.claims import CLAIMS
-from cans.simulation.reproduce.intervals import contrast, mean_interval, paired, t_quantile
-from cans.simulation.reproduce.verdicts import (
+from cans.simulation.reproduce.claims.claims import CLAIMS
+from cans.simulation.reproduce.claims.intervals import contrast, mean_interval, paired, t_quantile
+from cans.simulation.reproduce.claims.verdicts import (
     VERDICTS,
     Check,
     Claim,

@@ -17,13 +17,13 @@ from cans.cli import app
 from cans.errors import InputError
 from cans.learning.policies import POLICIES
 from cans.simulation.reproduce import command
-from cans.simulation.reproduce.axes import linear_ticks, log_ticks
 from cans.simulation.reproduce.command import reproduce, write_report
-from cans.simulation.reproduce.experiments import load_experiments, study
-from cans.simulation.reproduce.figures import figure_svg, panel_svg
-from cans.simulation.reproduce.outcomes import play_all
-from cans.simulation.reproduce.plots import LOOKS, Figure, Panel, line
-from cans.simulation.reproduce.sections import SECTIONS
+from cans.simulation.reproduce.figures.axes import linear_ticks, log_ticks
+from cans.simulation.reproduce.figures.drawing import figure_svg, panel_svg
+from cans.simulation.reproduce.figures.plots import LOOKS, Figure, Panel, line
+from cans.simulation.reproduce.page.sections import SECTIONS
+from cans.simulation.reproduce.studies.experiments import load_experiments, study
+from cans.simulation.reproduce.studies.outcomes import play_all
 from cans.simulation.run import simulate
 
 

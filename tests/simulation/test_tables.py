@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cans.errors import InputError
-from cans.simulation.tables import MODELS, load_document, load_table
+from cans.simulation.worlds.backbones import MODELS, load_document, load_table
 
 
 @pytest.mark.parametrize(

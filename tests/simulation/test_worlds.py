@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cans.simulation.worlds import WORLDS, fleet, make_world
+from cans.simulation.worlds.named import WORLDS, fleet, make_world
 
 
 def test_the_papers_fleet_is_8_10_7() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from cans.testbed.network import Namespaces
+from cans.testbed.run.network import Namespaces
 
 
 def exchange(

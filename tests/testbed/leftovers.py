@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cans.testbed.running import TEMPORARY
+from cans.testbed.run.experiment_run import TEMPORARY
 
 
 def descendants(pid: int) -> set[int]:

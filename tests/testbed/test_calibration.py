@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cans.errors import RunError
-from cans.testbed.calibration import RUNS, TURNS, calibrate, large
-from cans.testbed.experiment import DeviceGroup
-from cans.testbed.layout import ChoiceInfo, DeviceSeat
+from cans.testbed.run.calibration import RUNS, TURNS, calibrate, large
+from cans.testbed.run.experiment import DeviceGroup
+from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
 
 CHOICES = [
     ChoiceInfo(row, row, f"p{row}", "uint8", size, 60 * row, 120 - 60 * row)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cans.testbed.demo import demo_experiment
-from cans.testbed.demo_view import View
-from cans.testbed.story import Sample, Story
+from cans.testbed.demo.demo import demo_experiment
+from cans.testbed.demo.story import Sample, Story
+from cans.testbed.demo.view import View
 
 
 def told() -> Story:

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from cans.cli import app
 from cans.errors import InputError
-from cans.testbed.experiment import Change, DeviceGroup, Experiment, Link, Outage, PolicyChoice
-from cans.testbed.layout import seats
-from cans.testbed.reading import read_experiment, shipped
+from cans.testbed.run.experiment import Change, DeviceGroup, Experiment, Link, Outage, PolicyChoice
+from cans.testbed.run.layout import seats
+from cans.testbed.run.reading import read_experiment, shipped
 
 GOOD = """
 name = "good"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cans.errors import InputError
-from cans.testbed import network
-from cans.testbed.network import Loopback, Namespaces, can_lose, can_shape, open_network
+from cans.testbed.run import network
+from cans.testbed.run.network import Loopback, Namespaces, can_lose, can_shape, open_network
 from tests.testbed.exchange import exchange
 
 PACKETS, LOSS = 4000, 0.2

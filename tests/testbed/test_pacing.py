@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cans.live.request import Pace
-from cans.testbed.network import Namespaces, can_shape
+from cans.live.device.deadline import Pace
+from cans.testbed.run.network import Namespaces, can_shape
 from tests.testbed.exchange import exchange
 
 SIZE, MBPS = 600_000, 10.0

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 from cans.cli import app
 from cans.errors import RunError
 from cans.simulation.reproduce import command
-from cans.simulation.reproduce.verdicts import Judgement
-from cans.testbed.calibration import Calibration
-from cans.testbed.experiment import Experiment
-from cans.testbed.layout import seats
+from cans.simulation.reproduce.claims.verdicts import Judgement
 from cans.testbed.prototype import running
 from cans.testbed.prototype.claims import judgements
 from cans.testbed.prototype.measured import Measured, backbone, measured
-from cans.testbed.reading import read_experiment
-from cans.testbed.records import FIXED, SWEEP, Row
-from cans.testbed.running import Outcome
+from cans.testbed.report.records import FIXED, SWEEP, Row
+from cans.testbed.run.calibration import Calibration
+from cans.testbed.run.experiment import Experiment
+from cans.testbed.run.experiment_run import Outcome
+from cans.testbed.run.layout import seats
+from cans.testbed.run.reading import read_experiment
 
 Level = Callable[[str, str], float]  # of a model and a policy, ms
 RANK = {"fedlinucb-dw": 1.0, "fedlinucb": 1.05, "fedlinucb-decouple": 1.1, "linucb-warmstart": 1.5,
@@ -117,7 +117,7 @@ def test_the_report_has_the_prototype(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         running, "run_model", lambda experiment, model, say: outcome(experiment, model, as_claimed)
     )
-    monkeypatch.setattr("cans.testbed.report.write_trace", lambda *_: 0)
+    monkeypatch.setattr("cans.testbed.report.report.write_trace", lambda *_: 0)
     out = tmp_path / "report"
     done = CliRunner().invoke(app, ["reproduce", "--prototype", "--quick", "--out", str(out)])
     assert done.exit_code == 0, done.exception

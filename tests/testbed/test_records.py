@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cans.cli import app
-from cans.testbed.experiment import DeviceGroup
-from cans.testbed.layout import ChoiceInfo, DeviceSeat
-from cans.testbed.records import Row, row_of, write_rows, write_trace
+from cans.testbed.report.records import Row, row_of, write_rows, write_trace
+from cans.testbed.run.experiment import DeviceGroup
+from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
 
 SEAT = DeviceSeat(0, "rpi5-1", DeviceGroup("rpi5", watts=7.0, radio_watts=2.0))
 CHOICES = [

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cans.simulation.run import simulate
-from cans.simulation.trace import read_trace
+from cans.simulation.worlds.trace import read_trace
 from tests.testbed.leftovers import descendants, folders, gone, namespaces
 
 TINY = """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cans.testbed.calibration import Calibration
-from cans.testbed.experiment import Change, DeviceGroup, Experiment, Link, Outage, PolicyChoice
-from cans.testbed.records import FIXED, Row
-from cans.testbed.running import Outcome
-from cans.testbed.summary import summarise
+from cans.testbed.report.records import FIXED, Row
+from cans.testbed.report.summary import summarise
+from cans.testbed.run.calibration import Calibration
+from cans.testbed.run.experiment import Change, DeviceGroup, Experiment, Link, Outage, PolicyChoice
+from cans.testbed.run.experiment_run import Outcome
 
 
 def row(policy: str, round_: int, ms: float, error: str = "", point: int = 3) -> Row:

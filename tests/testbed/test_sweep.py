@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cans.errors import RunError
-from cans.testbed.experiment import DeviceGroup
-from cans.testbed.layout import ChoiceInfo, DeviceSeat
-from cans.testbed.sweep import sweep
+from cans.testbed.run.experiment import DeviceGroup
+from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
+from cans.testbed.run.sweep import sweep
 
 CHOICES = [ChoiceInfo(row, row, f"p{row}", "uint8", 1, 0, 0) for row in range(8)]
 SLOW, FAST = DeviceGroup("rpi5", slowdown=6.0), DeviceGroup("orin-nano", slowdown=2.0)

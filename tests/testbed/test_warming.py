@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.live.execution import Cutting
-from cans.live.loading import load_model, split
-from cans.live.warmstart import random_inputs
-from cans.testbed.warming import warm_servers
+from cans.live.device.warmstart import random_inputs
+from cans.live.split import Cutting
+from cans.live.splitting import load_model, split
+from cans.testbed.run.warming import warm_servers
 from tests.live.running import running
 
 

@@ -10,9 +10,9 @@ import typer
 from cans.errors import InputError
 
 if TYPE_CHECKING:
-    from cans.live.execution import Cutting
-    from cans.live.tls import ClientTls, ServerTls
-    from cans.live.welcome import Terms
+    from cans.live.split import Cutting
+    from cans.live.wire.terms import Terms
+    from cans.live.wire.tls import ClientTls, ServerTls
 
 DEFAULT_STORE = "sqlite:cans.sqlite"
 
@@ -80,11 +80,11 @@ def serve(
     """Serve back-ends of models to a fleet, and what the fleet has learned."""
     import asyncio
 
-    from cans.live.loading import load_model, split
     from cans.live.logs import start_logging
     from cans.live.memory import keep_memory
-    from cans.live.server import EdgeServer, ServerOptions
-    from cans.live.server import serve as serve_models
+    from cans.live.server.server import EdgeServer, ServerOptions
+    from cans.live.server.server import serve as serve_models
+    from cans.live.splitting import load_model, split
 
     start_logging(log)
     keep_memory()
@@ -110,7 +110,7 @@ def serve(
 
     def ready(server: EdgeServer) -> None:
         if metrics is not None:
-            from cans.live.metrics import expose
+            from cans.live.server.metrics import expose
 
             expose(server, metrics)
         names = ", ".join(each.name for each in models)
@@ -176,9 +176,9 @@ def device(
 ) -> None:
     """Run inferences on a device, with the server's help."""
     from cans.learning.constraints import Constraints
-    from cans.live.exits import parse_exit
+    from cans.live.device.exits import parse_exit
+    from cans.live.device.runner import run_device
     from cans.live.logs import start_logging
-    from cans.live.runner import run_device
 
     if obey and (as_json or log_jsonl is not None):
         raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
@@ -208,7 +208,7 @@ def _terms(
 ) -> Terms:
     from cans.learning import Hyperparameters, policy_named
     from cans.learning.plausibility import Limits
-    from cans.live.welcome import Terms, default_policy
+    from cans.live.wire.terms import Terms, default_policy
 
     chosen = policy_named(policy or default_policy())
     given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
@@ -220,7 +220,7 @@ def _terms(
 
 
 def _server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
-    from cans.live.tls import ServerTls
+    from cans.live.wire.tls import ServerTls
 
     if cert is None and key is None and client_ca is None:
         return None
@@ -232,7 +232,7 @@ def _server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> 
 def _client_tls(
     wanted: bool, ca: Path | None, cert: Path | None, key: Path | None
 ) -> ClientTls | None:
-    from cans.live.tls import ClientTls
+    from cans.live.wire.tls import ClientTls
 
     if not wanted and ca is None and cert is None and key is None:
         return None
@@ -240,7 +240,7 @@ def _client_tls(
 
 
 def _cutting(max_tensors: int, max_points: int | None, image: str, shapes: list[str]) -> Cutting:
-    from cans.live.execution import Cutting
+    from cans.live.split import Cutting
 
     found = []
     for text in shapes:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.live.execution import SplitModel
-from cans.live.warmstart import random_inputs
+from cans.live.device.warmstart import random_inputs
+from cans.live.split import SplitModel
 
 _RUNS = 3  # until a half is settled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cans.live.execution import Executor
+from cans.live.split import Executor
 
 OFTEN = 20
 

@@ -13,45 +13,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cans.models.codecs import CODECS as CODECS
-    from cans.models.codecs import Codec as Codec
-    from cans.models.codecs import PayloadError as PayloadError
-    from cans.models.codecs import codec_at as codec_at
-    from cans.models.codecs import decode as decode
-    from cans.models.codecs import get_codec as get_codec
-    from cans.models.executor import BackResult as BackResult
-    from cans.models.executor import Executor as Executor
-    from cans.models.executor import FrontResult as FrontResult
-    from cans.models.features import FEATURE_SETS as FEATURE_SETS
-    from cans.models.features import feature_columns as feature_columns
-    from cans.models.images import ImageSpec as ImageSpec
-    from cans.models.loading import load as load
-    from cans.models.model import Model as Model
-    from cans.models.points import Point as Point
-    from cans.models.points import find_points as find_points
-    from cans.models.table import PartitionTable as PartitionTable
-    from cans.models.tensors import Tensor as Tensor
+    from cans.models.codecs.codec import CODECS as CODECS
+    from cans.models.codecs.codec import Codec as Codec
+    from cans.models.codecs.codec import PayloadError as PayloadError
+    from cans.models.codecs.codec import codec_at as codec_at
+    from cans.models.codecs.codec import decode as decode
+    from cans.models.codecs.codec import get_codec as get_codec
+    from cans.models.codecs.image import ImageSpec as ImageSpec
+    from cans.models.onnx.loading import load as load
+    from cans.models.onnx.model import Model as Model
+    from cans.models.onnx.tensors import Tensor as Tensor
+    from cans.models.points.features import FEATURE_SETS as FEATURE_SETS
+    from cans.models.points.features import feature_columns as feature_columns
+    from cans.models.points.points import Point as Point
+    from cans.models.points.points import find_points as find_points
+    from cans.models.points.table import PartitionTable as PartitionTable
+    from cans.models.run.executor import BackResult as BackResult
+    from cans.models.run.executor import Executor as Executor
+    from cans.models.run.executor import FrontResult as FrontResult
 
 # Imported on first use: the simulator and `cans --help` need no ONNX.
 _PUBLIC = {
-    "CODECS": "codecs",
-    "Codec": "codecs",
-    "PayloadError": "codecs",
-    "codec_at": "codecs",
-    "decode": "codecs",
-    "get_codec": "codecs",
-    "BackResult": "executor",
-    "Executor": "executor",
-    "FrontResult": "executor",
-    "FEATURE_SETS": "features",
-    "feature_columns": "features",
-    "ImageSpec": "images",
-    "load": "loading",
-    "Model": "model",
-    "Point": "points",
-    "find_points": "points",
-    "PartitionTable": "table",
-    "Tensor": "tensors",
+    "CODECS": "codecs.codec",
+    "Codec": "codecs.codec",
+    "PayloadError": "codecs.codec",
+    "codec_at": "codecs.codec",
+    "decode": "codecs.codec",
+    "get_codec": "codecs.codec",
+    "BackResult": "run.executor",
+    "Executor": "run.executor",
+    "FrontResult": "run.executor",
+    "FEATURE_SETS": "points.features",
+    "feature_columns": "points.features",
+    "ImageSpec": "codecs.image",
+    "load": "onnx.loading",
+    "Model": "onnx.model",
+    "Point": "points.points",
+    "find_points": "points.points",
+    "PartitionTable": "points.table",
+    "Tensor": "onnx.tensors",
 }
 
 __all__ = sorted(_PUBLIC)

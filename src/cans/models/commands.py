@@ -11,9 +11,9 @@ import typer
 from cans.errors import InputError, RunError, unknown_name
 
 if TYPE_CHECKING:
-    from cans.models.images import ImageSpec
-    from cans.models.model import Model
-    from cans.models.points import Point
+    from cans.models.codecs.image import ImageSpec
+    from cans.models.onnx.model import Model
+    from cans.models.points.points import Point
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="ONNX file or built-in name.")]
 ShapeOption = Annotated[
@@ -49,11 +49,11 @@ def inspect(
     ] = None,
 ) -> None:
     """List the partition points of a model: what crosses, and the work on both sides."""
-    from cans.models.describe import describe
+    from cans.models.tools.describe import describe
 
     loaded, points = _load(model, shape, max_tensors, max_points)
     if plot is not None:
-        from cans.models.plotting import plot as draw
+        from cans.models.tools.plotting import plot as draw
 
         draw(loaded.name, points, plot)
     if as_json:
@@ -90,8 +90,8 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Run every cut and compare with the whole model."""
-    from cans.models.codecs import get_codec
-    from cans.models.verifying import verify as run
+    from cans.models.codecs.codec import get_codec
+    from cans.models.tools.verifying import verify as run
 
     spec = _image(image)
     lossy = get_codec(codec, spec).lossy
@@ -126,8 +126,8 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Say where to cut when all speeds are known."""
-    from cans.models import planning
-    from cans.models.codecs import get_codec
+    from cans.models.codecs.codec import get_codec
+    from cans.models.tools import planning
 
     if method not in planning.METHODS:
         raise unknown_name("method", method, planning.METHODS)
@@ -135,7 +135,7 @@ def plan(
     get_codec(codec, spec)
     speeds = planning.Speeds(device_gmacs, server_gmacs, mbps, rtt_ms)
     if method == "dads":
-        from cans.models.loading import load
+        from cans.models.onnx.loading import load
 
         loaded = load(model, _shapes(shape, model))
         result = planning.dads(loaded, speeds, codec)
@@ -156,8 +156,8 @@ def plan(
 def _load(
     source: str, shape: list[str] | None, max_tensors: int, max_points: int | None
 ) -> tuple[Model, tuple[Point, ...]]:
-    from cans.models.loading import load
-    from cans.models.points import find_points
+    from cans.models.onnx.loading import load
+    from cans.models.points.points import find_points
 
     model = load(source, _shapes(shape, source))
     return model, find_points(model, max_tensors, max_points)
@@ -179,7 +179,7 @@ def _shapes(given: list[str] | None, source: str) -> dict[str, tuple[int, ...]]:
 
 
 def _image(text: str | None) -> ImageSpec | None:
-    from cans.models.images import ImageSpec
+    from cans.models.codecs.image import ImageSpec
 
     return None if text is None else ImageSpec.parse(text)
 

@@ -11,8 +11,8 @@ import numpy as np
 from cans.learning.messages import statistics_bytes
 from cans.learning.policies import policy_named
 from cans.learning.state import Array, IntArray
-from cans.simulation.engine import Record
-from cans.simulation.world import World
+from cans.simulation.engines.fast import Record
+from cans.simulation.worlds.world import World
 
 if TYPE_CHECKING:
     from cans.simulation.run import Settings

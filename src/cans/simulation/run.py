@@ -17,13 +17,13 @@ import numpy as np
 from cans.errors import InputError, unknown_name
 from cans.learning.policies import Hyperparameters, policy_named
 from cans.learning.state import contributions
-from cans.simulation import compiled, loop
-from cans.simulation.engine import Record
-from cans.simulation.episode import Episode
-from cans.simulation.fleet import Fleet, lay_out, new_record, theory_radii
+from cans.simulation.engines import compiled, reference
+from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
+from cans.simulation.engines.fast import Record
 from cans.simulation.metrics import Run, measure, summary
-from cans.simulation.world import Gamma, Participation, World
-from cans.simulation.worlds import make_world
+from cans.simulation.worlds.episode import Episode
+from cans.simulation.worlds.named import make_world
+from cans.simulation.worlds.world import Gamma, Participation, World
 
 ENGINES = ("fast", "reference")
 DELIVERIES = ("immediate", "next-contact")
@@ -180,7 +180,7 @@ def play(settings: Settings, engine_name: str, seed: int, world: World) -> Recor
         radii = theory_radii(world, policy, episode, numbers)
     immediate = settings.delivery == "immediate"
     if engine_name == "reference":
-        return loop.play(world, policy, numbers, episode, radii, immediate, settings.pool_age)
+        return reference.play(world, policy, numbers, episode, radii, immediate, settings.pool_age)
     fleet = lay_out(world, policy, numbers, radii, immediate, settings.pool_age)
     record = new_record(settings.rounds, len(policy.parts))
     play_fleet(fleet, episode, record, compiled.compiled_functions())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cans.testbed.interruption import stopped_by_signals
+from cans.testbed.run.interruption import stopped_by_signals
 
 if TYPE_CHECKING:
     from cans.simulation.reproduce.prototype import Prototype
@@ -42,9 +42,9 @@ def run(
     """Run an experiment on real processes; leaves results and figures, and no process."""
     from dataclasses import replace
 
-    from cans.testbed.reading import read_experiment
-    from cans.testbed.report import open_folder, print_report, write_report
-    from cans.testbed.running import run_model
+    from cans.testbed.report.report import open_folder, print_report, write_report
+    from cans.testbed.run.experiment_run import run_model
+    from cans.testbed.run.reading import read_experiment
 
     wanted = read_experiment(experiment)
     given: dict[str, Any] = {"rounds": rounds, "mode": mode, "network": network}
@@ -74,8 +74,8 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="For the picture.")] = Path("out/demo"),
 ) -> None:
     """Watch a fleet learn where to cut, adapt to a new link, and do without its server."""
-    from cans.testbed.demo import run_demo
-    from cans.testbed.report import open_folder
+    from cans.testbed.demo.demo import run_demo
+    from cans.testbed.report.report import open_folder
 
     open_folder(out)
     with stopped_by_signals():
@@ -90,14 +90,14 @@ def warm(
     max_points: Annotated[int | None, typer.Option()] = None,
 ) -> None:
     """The testbed's own: run every back-end of servers, from a process beside them."""
-    from cans.testbed.warming import warm_servers
+    from cans.testbed.run.warming import warm_servers
 
     warm_servers(model, servers, codec or ["float32"], features, max_points)
 
 
 def list_experiments() -> None:
     """Names of the experiments that come with the package."""
-    from cans.testbed.reading import read_experiment, shipped
+    from cans.testbed.run.reading import read_experiment, shipped
 
     for name in shipped():
         typer.echo(f"{name:14} {read_experiment(name).title}")

@@ -6,9 +6,9 @@ import json
 
 from cans.learning import SufficientStatistics
 from cans.learning.edge import Pool, Received
-from cans.live import wire
-from cans.live.proto import edge
 from cans.live.store.base import StoredPool
+from cans.live.wire import messages
+from cans.live.wire.proto import edge
 
 PoolRow = tuple[int, int, bytes, bytes | None, int, float, float, float, bytes | None]
 COLUMNS = "epoch, round, statistics, retired, refused, time, slower, faster, doubted"
@@ -46,7 +46,7 @@ def row_received(row: tuple[int, str] | None) -> Received:
 
 
 def _blob(statistics: SufficientStatistics) -> bytes:
-    return wire.serialized(wire.statistics_out(statistics))
+    return messages.serialized(messages.statistics_out(statistics))
 
 
 def _blob_or_none(statistics: SufficientStatistics | None) -> bytes | None:
@@ -54,4 +54,4 @@ def _blob_or_none(statistics: SufficientStatistics | None) -> bytes | None:
 
 
 def _statistics(blob: bytes) -> SufficientStatistics:
-    return wire.statistics_in(wire.parse(edge.Statistics, bytes(blob)))
+    return messages.statistics_in(messages.parse(edge.Statistics, bytes(blob)))

@@ -15,7 +15,7 @@ from onnx import ModelProto
 
 from cans.models.builtin import BuiltIn
 from cans.models.builtin.builder import Recipe
-from cans.models.weights import Region, Weights
+from cans.models.onnx.weights import Region, Weights
 
 _ALIGN = 64  # what vector instructions like
 

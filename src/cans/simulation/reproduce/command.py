@@ -14,19 +14,19 @@ from threading import Timer
 
 from cans.errors import InputError
 from cans.simulation.commands import progress_bar
-from cans.simulation.compiled import numba_installed
-from cans.simulation.reproduce.bar import Bar
+from cans.simulation.engines.compiled import numba_installed
 from cans.simulation.reproduce.beyond.bars import judge_bars
 from cans.simulation.reproduce.beyond.section import beyond_document, beyond_the_paper
 from cans.simulation.reproduce.beyond.studies import Beyond, load_grids, run_beyond
-from cans.simulation.reproduce.claims import CLAIMS
-from cans.simulation.reproduce.experiments import load_experiments
-from cans.simulation.reproduce.figures import figure_svg
-from cans.simulation.reproduce.outcomes import Results, play_one, run_studies
+from cans.simulation.reproduce.claims.bar import Bar
+from cans.simulation.reproduce.claims.claims import CLAIMS
+from cans.simulation.reproduce.claims.verdicts import Judgement, by_claim, claims_document, judge
+from cans.simulation.reproduce.figures.drawing import figure_svg
+from cans.simulation.reproduce.page.report import render
+from cans.simulation.reproduce.page.sections import SECTIONS
 from cans.simulation.reproduce.prototype import Measure, Prototype
-from cans.simulation.reproduce.report import render
-from cans.simulation.reproduce.sections import SECTIONS
-from cans.simulation.reproduce.verdicts import Judgement, by_claim, claims_document, judge
+from cans.simulation.reproduce.studies.experiments import load_experiments
+from cans.simulation.reproduce.studies.outcomes import Results, play_one, run_studies
 
 SEEDS, QUICK_SEEDS = 20, 3
 

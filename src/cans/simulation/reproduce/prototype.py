@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cans.simulation.reproduce.section import Section
-from cans.simulation.reproduce.verdicts import Judgement
+from cans.simulation.reproduce.claims.verdicts import Judgement
+from cans.simulation.reproduce.page.section import Section
 
 WORLD = "prototype"  # of its judgements
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from cans.learning.state import Array
-from cans.simulation.reproduce.checks_methods import COMPARABLE, DW, FED, LINUCB
-from cans.simulation.reproduce.intervals import Interval, contrast, mean_interval, paired
-from cans.simulation.reproduce.prototype import WORLD
-from cans.simulation.reproduce.verdicts import (
+from cans.simulation.reproduce.claims.intervals import Interval, contrast, mean_interval, paired
+from cans.simulation.reproduce.claims.methods import COMPARABLE, DW, FED, LINUCB
+from cans.simulation.reproduce.claims.verdicts import (
     MODEL_TITLES,
     Check,
     Judgement,
@@ -23,6 +22,7 @@ from cans.simulation.reproduce.verdicts import (
     signed,
     title,
 )
+from cans.simulation.reproduce.prototype import WORLD
 from cans.testbed.prototype.measured import DEVICE_TITLES, Measured, Place
 
 DECOUPLE, WARMSTART = "fedlinucb-decouple", "linucb-warmstart"

@@ -10,11 +10,11 @@ import numpy as np
 
 from cans.errors import RunError
 from cans.learning.state import Array
-from cans.simulation.reproduce.verdicts import MODEL_TITLES
-from cans.testbed.calibration import Calibration
-from cans.testbed.experiment import Experiment
-from cans.testbed.records import SWEEP, Row, latency_ms
-from cans.testbed.running import Outcome
+from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES
+from cans.testbed.report.records import SWEEP, Row, latency_ms
+from cans.testbed.run.calibration import Calibration
+from cans.testbed.run.experiment import Experiment
+from cans.testbed.run.experiment_run import Outcome
 
 DEVICE_TITLES = {"xavier-nx": "Xavier NX", "orin-nano": "Orin Nano"}
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import typer
 
 from cans.simulation.reproduce.prototype import Prototype
-from cans.testbed.interruption import stopped_by_signals
 from cans.testbed.prototype.claims import judgements
 from cans.testbed.prototype.measured import Measured, measured
 from cans.testbed.prototype.section import section
-from cans.testbed.reading import read_experiment
-from cans.testbed.report import write_report
-from cans.testbed.running import run_model
+from cans.testbed.report.report import write_report
+from cans.testbed.run.experiment_run import run_model
+from cans.testbed.run.interruption import stopped_by_signals
+from cans.testbed.run.reading import read_experiment
 
 QUICK_ROUNDS = 12
 

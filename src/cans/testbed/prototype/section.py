@@ -8,14 +8,14 @@ import numpy as np
 
 from cans.learning.policies import POLICIES
 from cans.learning.state import Array
-from cans.simulation.reproduce.checks_methods import DW, LINUCB
-from cans.simulation.reproduce.plots import Figure, Line, Panel, line
-from cans.simulation.reproduce.section import Section
-from cans.simulation.reproduce.tables import Table
-from cans.simulation.reproduce.verdicts import MODEL_TITLES, title
+from cans.simulation.reproduce.claims.methods import DW, LINUCB
+from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, title
+from cans.simulation.reproduce.figures.plots import Figure, Line, Panel, line
+from cans.simulation.reproduce.page.section import Section
+from cans.simulation.reproduce.page.tables import Table
 from cans.testbed.prototype.claims import share_below
 from cans.testbed.prototype.measured import DEVICE_TITLES, Measured, Place
-from cans.testbed.records import FIXED
+from cans.testbed.report.records import FIXED
 
 PAPER = tuple(name for name in POLICIES if name != "cans")  # those the paper could compare
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from cans.learning.policies import ABLATIONS, LEFT_OUT
 from cans.learning.state import Array
-from cans.simulation.reproduce.bar import Bar
 from cans.simulation.reproduce.beyond.studies import Beyond, Trial
-from cans.simulation.reproduce.intervals import Interval, mean_interval, paired
-from cans.simulation.reproduce.verdicts import MODEL_TITLES, Check, holds, title
+from cans.simulation.reproduce.claims.bar import Bar
+from cans.simulation.reproduce.claims.intervals import Interval, mean_interval, paired
+from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, Check, holds, title
 
 CANS, DW, LINUCB = "cans", "fedlinucb-dw", "linucb"
 HOME = ("paper", "layered")

@@ -10,13 +10,13 @@ import numpy as np
 
 from cans.learning.policies import ABLATIONS, LEFT_OUT, POLICIES
 from cans.learning.state import Array
-from cans.simulation.reproduce.bar import Bar
 from cans.simulation.reproduce.beyond.bars import CANS, DW, LINUCB, WORTH, Place, places, worth
 from cans.simulation.reproduce.beyond.studies import AFTER, BEFORE, BLOCK, Beyond, marks
-from cans.simulation.reproduce.plots import Figure, Line, Panel, line
-from cans.simulation.reproduce.section import Section
-from cans.simulation.reproduce.tables import Table
-from cans.simulation.reproduce.verdicts import MODEL_TITLES, title
+from cans.simulation.reproduce.claims.bar import Bar
+from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, title
+from cans.simulation.reproduce.figures.plots import Figure, Line, Panel, line
+from cans.simulation.reproduce.page.section import Section
+from cans.simulation.reproduce.page.tables import Table
 
 HINDSIGHT = "FedLinUCB-DW, best β"
 STALE = "cans-stale-pools"

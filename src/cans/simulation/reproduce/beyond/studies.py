@@ -14,13 +14,13 @@ import numpy as np
 
 from cans.errors import RunError
 from cans.learning.state import Array, IntArray
-from cans.simulation.drift import link_steps
-from cans.simulation.engine import Record
+from cans.simulation.engines.fast import Record
 from cans.simulation.metrics import measure
-from cans.simulation.reproduce.experiments import Study, study
-from cans.simulation.reproduce.outcomes import in_threads
+from cans.simulation.reproduce.studies.experiments import Study, study
+from cans.simulation.reproduce.studies.outcomes import in_threads
 from cans.simulation.run import play
-from cans.simulation.world import World
+from cans.simulation.worlds.drift import link_steps
+from cans.simulation.worlds.world import World
 
 FIRST_SEED = 30_000  # `cans` was tuned on seeds below 10,000, and earlier versions judged below
 SETTLED = 100  # rounds after which a fleet should have learned

@@ -1,0 +1,81 @@
+"""Asking the learner where to cut, among the choices that may be taken now."""
+
+from __future__ import annotations
+
+from math import nan
+
+import numpy as np
+
+from cans.errors import InputError
+from cans.learning import Choice, Context, DeviceLearner, PartitionTable
+from cans.learning.policies import Choose
+from cans.learning.state import Array, BoolArray
+from cans.learning.table import SEGMENTS
+from cans.live.device.experience import Experience
+from cans.live.device.options import DeviceOptions
+from cans.live.device.report import Why, reason
+
+
+class Chooser:
+    """Makes the choices of one device."""
+
+    def __init__(
+        self, options: DeviceOptions, experience: Experience, random: np.random.Generator
+    ) -> None:
+        self._options = options
+        self._experience = experience
+        self._random = random
+        self._lasting: tuple[PartitionTable, BoolArray] | None = None  # what is always allowed
+        self.forced: int | None = None  # testbeds: take this choice, whatever the policy says
+
+    def choose(self, server: int | None, time: float, why_not: str) -> tuple[Choice | None, Why]:
+        """A choice and why; None: nobody has set the terms yet."""
+        learner = self._experience.learner
+        if learner is None:
+            return None, lambda: why_not or "no server has set the terms yet"
+        table = learner.table
+        if self.forced is not None and (server is not None or self.forced == table.local):
+            return _unpredicted(learner, self.forced), lambda: "the testbed asked for it"
+        allowed = self._allowed(learner, server)
+        normals: Array | None = None
+        if learner.policy.choose is Choose.SAMPLED:
+            normals = self._random.standard_normal((table.columns(SEGMENTS).shape[1],))
+        context = Context(
+            time=time, uniform=float(self._random.random()), normals=normals, allowed=allowed
+        )
+        choice = learner.select(context)
+        if not allowed[choice.row]:  # policies that do not ask what is allowed
+            choice = _unpredicted(learner, int(allowed.argmax()))
+        if server is None:
+            return choice, lambda: why_not
+        return choice, lambda: reason(choice, learner.predictions()[0], table)
+
+    def exited(self, point: int) -> Choice | None:
+        """The choice whose front-end has run when a local run left early: it is experience with
+        that one. None: there is none."""
+        learner = self._experience.learner
+        if learner is None or point not in learner.table.point_of:
+            return None
+        return _unpredicted(learner, learner.table.point_of.index(point))
+
+    def _allowed(self, learner: DeviceLearner, server: int | None) -> BoolArray:
+        """Which choices may be taken now: by the user's constraints, and by who is there."""
+        constraints, table = self._options.constraints, learner.table
+        if constraints.deadline_ms is None:
+            if self._lasting is None or self._lasting[0] is not table:
+                self._lasting = table, constraints.allowed(table)
+            allowed = self._lasting[1].copy()
+        else:
+            allowed = constraints.allowed(table, learner.predictions()[0])
+        if server is None:
+            allowed[:] = False
+            allowed[table.local] = True
+        elif not self._options.local:
+            allowed[table.local] = False
+            if not allowed.any():
+                raise InputError("the constraints leave a device without a local model no choice")
+        return allowed
+
+
+def _unpredicted(learner: DeviceLearner, row: int) -> Choice:
+    return Choice(row, learner.table.point_of[row], learner.table.codec_of[row], nan, 0.0)

@@ -1,0 +1,158 @@
+"""A device's talk with its servers apart from inference: joining, uploading, watching.
+
+Everything here happens beside the thread that answers requests, and reports to its inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from cans.errors import CansError, RunError, Unreachable
+from cans.learning import DeviceIdentity, PoolKey, Upload
+from cans.live.device.deadline import Pace
+from cans.live.device.inbox import (
+    Inbox,
+    News,
+    NotSynced,
+    NotWelcomed,
+    Probed,
+    Synced,
+    WatchEnded,
+    Welcomed,
+)
+from cans.live.device.options import DeviceOptions
+from cans.live.wire import messages
+from cans.live.wire.link import Link, Stream
+from cans.live.wire.proto import edge
+
+_log = logging.getLogger(__name__)
+SYNC_SECONDS = 10.0
+
+
+class Contact:
+    """Links to every server of a device."""
+
+    def __init__(self, options: DeviceOptions, inbox: Inbox) -> None:
+        self._options = options
+        self._inbox = inbox
+        self.pace = Pace(options.pace_mbps)
+        self.links = [
+            Link(server, tls=options.tls, token=options.token) for server in options.servers
+        ]
+        self._joiner = ThreadPoolExecutor(1, thread_name_prefix="cans-join")
+        self._stream: Stream | None = None
+        self._closed = False
+
+    # --- joining ---
+
+    def join(
+        self, server: int, identity: DeviceIdentity, model: str, uploads: Sequence[Upload] = ()
+    ) -> Any:
+        """Join and wait; raises why not."""
+        request = edge.JoinRequest(
+            identity=messages.identity_out(identity),
+            model=model,
+            uploads=[messages.upload_out(each) for each in uploads],
+        )
+        return self.links[server].join(request, self._options.connect_seconds)
+
+    def join_later(self, server: int, identity: DeviceIdentity, model: str) -> None:
+        """Join in the background; a `Welcomed` or `NotWelcomed` will come."""
+
+        def work() -> None:
+            try:
+                self._inbox.put(Welcomed(server, self.join(server, identity, model)))
+            except CansError as error:
+                self._inbox.put(NotWelcomed(server, error))
+            except Exception as error:  # a closed channel, on the way out
+                self._inbox.put(NotWelcomed(server, Unreachable(str(error))))
+
+        try:
+            self._joiner.submit(work)
+        except RuntimeError:
+            self._inbox.put(NotWelcomed(server, Unreachable("the device is closing")))
+
+    # --- uploading ---
+
+    def sync(self, server: int, uploads: Sequence[Upload]) -> None:
+        """Send uploads; a `Synced` or `NotSynced` will come."""
+        request = edge.SyncRequest(uploads=[messages.upload_out(each) for each in uploads])
+        pending = self.links[server].sync(request, SYNC_SECONDS)
+
+        def done() -> None:
+            try:
+                self._inbox.put(Synced(server, uploads, pending.result().pools))
+            except CansError as error:
+                self._inbox.put(NotSynced(server, error))
+
+        pending.when_done(done)
+
+    # --- probing ---
+
+    def probe(self, server: int, sizes: Sequence[int]) -> None:
+        """Time exchanges of these sizes, one after the other; a `Probed` will come."""
+
+        def work() -> None:
+            times: list[float] = []
+            try:
+                for size in sizes:
+                    paced_ms = self.pace.wait(size)
+                    times.append(paced_ms + self.links[server].probe(size, SYNC_SECONDS))
+            except Exception as error:  # no answer is no experience; requests judge the server
+                _log.debug("no probe", extra={"reason": str(error)})
+            self._inbox.put(Probed(times))
+
+        try:
+            self._joiner.submit(work)
+        except RuntimeError:
+            self._inbox.put(Probed(()))
+
+    # --- watching ---
+
+    def watch(self, server: int, device: str, known: dict[PoolKey, tuple[int, int]]) -> None:
+        """Hear of every change of these pools; a `WatchEnded` will come one day."""
+        self.stop_watching()
+        request = edge.WatchRequest(device=device, known=known_out(known))
+        stream = self._stream = self.links[server].watch(request)
+
+        def listen() -> None:
+            error: CansError | None = None
+            try:
+                for news in stream:
+                    self._inbox.put(News(news.pools))
+            except CansError as found:
+                error = found
+            except Exception as found:
+                error = RunError(str(found))
+            if self._stream is stream:
+                self._stream = None
+                self._inbox.put(WatchEnded(server, error))
+
+        threading.Thread(target=listen, name="cans-watch", daemon=True).start()
+
+    @property
+    def watching(self) -> bool:
+        """Whether changed pools come by themselves."""
+        return self._stream is not None
+
+    def stop_watching(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+    def close(self) -> None:
+        self.stop_watching()
+        self._joiner.shutdown(wait=False, cancel_futures=True)
+        for link in self.links:
+            link.close()
+
+
+def known_out(known: dict[PoolKey, tuple[int, int]]) -> list[Any]:
+    return [
+        edge.KnownPool(key=messages.key_out(key), epoch=epoch, round=round_)
+        for key, (epoch, round_) in known.items()
+    ]

@@ -1,0 +1,244 @@
+"""What a device has learned and not yet handed on, kept on its disk as it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cans.errors import CansError, Refused, RemoteProtocolError
+from cans.learning import (
+    Choice,
+    DeviceLearner,
+    Latencies,
+    PartitionTable,
+    PoolKey,
+    SufficientStatistics,
+    Upload,
+)
+from cans.learning.part import pool_key
+from cans.live.device.journal import DeviceState, RefusedUploads
+from cans.live.device.statefile import StateFile
+from cans.live.device.timing import believable
+from cans.live.split import SplitModel
+from cans.live.wire import messages
+from cans.live.wire.proto import edge
+from cans.live.wire.terms import Terms, table_in, terms_in
+
+_log = logging.getLogger(__name__)
+Version = tuple[int, int]
+
+
+class Experience:
+    """The learner of a device, under the terms of its server. Used by one thread."""
+
+    def __init__(self, state: DeviceState, file: StateFile, model: SplitModel) -> None:
+        self._state = state
+        self._file = file
+        self._model = model
+        self._unkept: str | None = None  # why the file is behind, if it is
+        self._must_last = False  # what it is behind with must survive a power cut
+        self.terms: Terms | None = None
+        self.learner: DeviceLearner | None = None
+        self._dimensions: dict[PoolKey, int] = {}
+        self.known: dict[PoolKey, Version] = {}  # the pools adopted last
+        if state.welcome:
+            self._resume()
+
+    @property
+    def state(self) -> DeviceState:
+        return self._state
+
+    # --- terms ---
+
+    def _resume(self) -> None:
+        """Go on under the terms of last time, before any server has been reached."""
+        try:
+            self.accept(messages.parse(edge.Welcome, self._state.welcome))
+        except CansError as error:
+            _log.warning("kept terms cannot be used", extra={"reason": str(error)})
+
+    def accept(self, welcome: Any) -> None:
+        """Learn under a server's terms. What was learned under others is kept apart."""
+        terms, table = terms_in(welcome), table_in(welcome.table)
+        check_table(table, self._model)
+        if not self._same(terms, table):
+            self._begin(terms, table)
+        self.adopt(welcome.pools)
+        kept = edge.Welcome()
+        kept.CopyFrom(welcome)
+        del kept.pools[:]
+        self._state = replace(self._state, welcome=kept.SerializeToString())
+
+    def _same(self, terms: Terms, table: PartitionTable) -> bool:
+        return (
+            self.learner is not None
+            and self.terms == terms
+            and self.learner.table.version == table.version
+        )
+
+    def _begin(self, terms: Terms, table: PartitionTable) -> None:
+        identity = self._state.identity
+        before = self.learner.records() if self.learner else self._state.records
+        self.learner = DeviceLearner(table, terms.policy, identity, terms.hyperparameters)
+        self.terms = terms
+        ours = {each.key for each in self.learner.records()}
+        kept = [each for each in (*before, *self._state.former) if each.key in ours]
+        left = [each for each in (*before, *self._state.former) if each.key not in ours]
+        self.learner.restore(kept)
+        shared = [part for part in terms.policy.parts if part.shared]
+        self._dimensions = {
+            pool_key(part, table, terms.policy, identity): table.columns(part.explains).shape[1]
+            for part in shared
+        }
+        self.known = dict.fromkeys(self._dimensions, (0, 0))
+        joined = self._state.joined if before else False
+        self._state = replace(
+            self._state, former=tuple(left), joined=joined and bool(kept or not terms.policy.parts)
+        )
+
+    # --- offline experience ---
+
+    @property
+    def needs_offline(self) -> bool:
+        return self.learner is not None and not self._state.joined
+
+    def start(self, offline: Sequence[tuple[int, float]], time: float) -> tuple[Upload, ...]:
+        """Begin with offline experience: (choice, front milliseconds) each."""
+        assert self.learner is not None
+        uploads = self.learner.join([each for each in offline if self._believes(each[1])], time)
+        self._state = replace(self._state, joined=True)
+        self._keep(lasting=True)
+        return uploads
+
+    # --- the verbs ---
+
+    def observe(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
+        """Learn from a round and commit it; the uploads it triggers may be sent then. A latency
+        that cannot be believed is taken as one that was not measured."""
+        assert self.learner is not None
+        latencies = Latencies(*(ms if self._believes(ms) else None for ms in latencies))
+        uploads = self.learner.observe(choice, latencies, time)
+        learned = any(ms is not None for ms in latencies)
+        self._state = replace(self._state, observations=self._state.observations + learned)
+        self.answered(lasting=bool(uploads))
+        return uploads
+
+    def wants_probe(self, time: float) -> bool:
+        return self.learner is not None and self.learner.wants_probe(time)
+
+    def wants_all_probes(self) -> bool:
+        return self.learner is not None and self.learner.wants_all_probes()
+
+    def observe_probe(self, milliseconds: Sequence[float], time: float) -> tuple[Upload, ...]:
+        """Learn of the link from exchanges that were timed for their own sake."""
+        assert self.learner is not None
+        if not milliseconds or not all(map(self._believes, milliseconds)):
+            return ()
+        uploads = self.learner.observe_probe(milliseconds, time)
+        self._keep(lasting=bool(uploads))
+        return uploads
+
+    def _believes(self, milliseconds: float | None) -> bool:
+        assert self.terms is not None
+        return believable(milliseconds, self.terms.limits)
+
+    def answered(self, lasting: bool = False) -> None:
+        self._state = replace(self._state, inferences=self._state.inferences + 1)
+        self._keep(lasting)
+
+    def adopt(self, pools: Iterable[Any]) -> None:
+        """Take over pools; whatever is not one of ours is passed over."""
+        if self.learner is None:
+            return
+        for message in pools:
+            try:
+                download = messages.download_in(message)
+                self._check(download.key, download.statistics.sigma)
+            except RemoteProtocolError as error:
+                _log.warning("pool passed over", extra={"reason": str(error)})
+                continue
+            if message.refused and download.acknowledged is not None:
+                self._set_aside(download.key, download.acknowledged, message.refused)
+            self.learner.adopt(download)
+            version = (download.epoch, download.round)
+            self.known[download.key] = max(self.known[download.key], version)
+
+    def _set_aside(self, key: PoolKey, sequence: int, reason: str) -> None:
+        """The server has refused an upload for good: it leaves the learner, not the books."""
+        assert self.learner is not None
+        for upload in self.learner.pending():
+            if (upload.key, upload.sequence) == (key, sequence):
+                before = {each.key: each for each in self._state.refused}
+                empty = SufficientStatistics.zero(upload.statistics.dimension)
+                known = before.get(key) or RefusedUploads(key, empty, 0, "")
+                before[key] = known.and_one(upload.statistics, reason)
+                self._state = replace(self._state, refused=tuple(before.values()))
+                _log.warning(
+                    "our upload was refused",
+                    extra={"pool": ":".join(key), "reason": reason,
+                           "observations": upload.statistics.count},
+                )  # fmt: skip
+
+    def _check(self, key: PoolKey, sigma: np.ndarray[Any, Any]) -> None:
+        if self._dimensions.get(key) != len(sigma):
+            raise RemoteProtocolError(f"not a pool of this device: {key}")
+        if np.linalg.eigvalsh(sigma)[0] < -1e-6 * (1.0 + float(np.trace(sigma))):
+            raise RemoteProtocolError(f"a pool that no observations can have made: {key}")
+
+    def pending(self) -> tuple[Upload, ...]:
+        """Uploads to send: made, on the disk, and not yet acknowledged."""
+        if self.learner is None:
+            return ()
+        if self._unkept is not None:
+            self._keep(self._must_last)
+        if self._unkept is not None and self._must_last:
+            return ()  # a number that is used and forgotten could be used again
+        return self.learner.pending()
+
+    @property
+    def owes(self) -> bool:
+        """There are uploads to deliver, even if they cannot be sent just now."""
+        return self.learner is not None and bool(self.learner.pending())
+
+    def still_owes(self, uploads: Iterable[Upload]) -> bool:
+        """Whether any of these is not acknowledged yet."""
+        pending = () if self.learner is None else self.learner.pending()
+        owed = {(each.key, each.sequence) for each in pending}
+        return any((each.key, each.sequence) in owed for each in uploads)
+
+    # --- keeping ---
+
+    def _keep(self, lasting: bool) -> None:
+        if self.learner is not None:
+            self._state = replace(self._state, records=self.learner.records())
+        lasting = lasting or self._must_last
+        try:
+            self._file.keep(self._state, durable=lasting)
+        except OSError as error:
+            if self._unkept is None:
+                _log.error("cannot keep the state", extra={"reason": str(error)})
+            self._unkept, self._must_last = str(error), lasting
+            return
+        self._unkept, self._must_last = None, False
+
+    def save(self) -> None:
+        self._keep(lasting=False)
+
+
+def check_table(table: PartitionTable, model: SplitModel) -> None:
+    """The server's table must be about this very model, cut at the same points."""
+    if table.digest != model.digest:
+        raise Refused(
+            f"the server's model is another one (digest {table.digest[:12]}, "
+            f"here {model.digest[:12]}); use the same file, or let the device fetch it"
+        )
+    if tuple(table.points) != tuple(point.name for point in model.points):
+        raise Refused("the server cuts this model at other points; run the same version of CANS")
+    choices = list(zip(table.point_of, table.codec_of, strict=True))[:-1]
+    for choice in choices:
+        if choice not in model.codecs:
+            raise Refused(f"the server uses codec {choice[1]!r}, which this device does not have")

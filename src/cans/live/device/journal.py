@@ -1,0 +1,97 @@
+"""What a device remembers, as bytes: its name, its sequence numbers, what it has not yet sent.
+
+Magic, length, checksum, then a `DeviceState` message. Pure; `statefile` puts it on a disk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from cans.errors import RemoteProtocolError
+from cans.learning import DeviceIdentity, PoolKey, SufficientStatistics
+from cans.learning.part import PartRecord
+from cans.live.wire import messages
+from cans.live.wire.proto import edge
+
+_MAGIC = b"CANSv1\n"
+_HEAD = len(_MAGIC) + 8
+
+
+@dataclass(frozen=True)
+class RefusedUploads:
+    """What the server kept out of one pool: counted there, and not forgotten here."""
+
+    key: PoolKey
+    statistics: SufficientStatistics
+    uploads: int
+    reason: str  # of the last one
+
+    def and_one(self, statistics: SufficientStatistics, reason: str) -> RefusedUploads:
+        return RefusedUploads(self.key, self.statistics + statistics, self.uploads + 1, reason)
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Everything a killed agent needs to go on as if nothing had happened."""
+
+    identity: DeviceIdentity
+    welcome: bytes = b""  # the last one, serialized; empty: never joined
+    records: tuple[PartRecord, ...] = ()
+    joined: bool = False  # offline experience was made and is in the records
+    inferences: int = 0
+    observations: int = 0
+    former: tuple[PartRecord, ...] = field(default=())  # of terms the server has left behind
+    refused: tuple[RefusedUploads, ...] = ()
+
+
+def written(state: DeviceState) -> bytes:
+    message = edge.DeviceState(
+        identity=messages.identity_out(state.identity),
+        records=[messages.record_out(each) for each in state.records],
+        joined=state.joined,
+        inferences=state.inferences,
+        observations=state.observations,
+        former=[messages.record_out(each) for each in state.former],
+        refused=map(_refused_out, state.refused),
+    )
+    if state.welcome:
+        message.welcome.ParseFromString(state.welcome)
+    body: bytes = message.SerializeToString()
+    head = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    return _MAGIC + head + body
+
+
+def read(data: bytes) -> DeviceState:
+    """The state that `written` wrote; anything else raises `RemoteProtocolError`."""
+    body = data[_HEAD:]
+    size = int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 4], "little")
+    checksum = int.from_bytes(data[len(_MAGIC) + 4 : _HEAD], "little")
+    if data[: len(_MAGIC)] != _MAGIC or len(body) != size or zlib.crc32(body) != checksum:
+        raise RemoteProtocolError("not a whole state file of this version")
+    message: Any = messages.parse(edge.DeviceState, body)
+    return DeviceState(
+        messages.identity_in(message.identity),
+        message.welcome.SerializeToString() if message.HasField("welcome") else b"",
+        tuple(map(messages.record_in, message.records)),
+        message.joined,
+        message.inferences,
+        message.observations,
+        tuple(map(messages.record_in, message.former)),
+        tuple(map(_refused_in, message.refused)),
+    )
+
+
+def _refused_out(refused: RefusedUploads) -> Any:
+    return edge.RefusedUploads(
+        key=messages.key_out(refused.key),
+        statistics=messages.statistics_out(refused.statistics),
+        uploads=refused.uploads,
+        reason=refused.reason,
+    )
+
+
+def _refused_in(message: Any) -> RefusedUploads:
+    statistics = messages.statistics_in(message.statistics)
+    return RefusedUploads(messages.key_in(message.key), statistics, message.uploads, message.reason)

@@ -1,0 +1,161 @@
+"""`cans device`: run inferences, say what was chosen and why."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import typer
+
+from cans.errors import CansError, InputError, RunError
+from cans.live.device.device import Device
+from cans.live.device.obeying import Obedience
+from cans.live.device.report import Report
+from cans.live.device.warmstart import random_inputs
+from cans.live.split import Arrays
+
+
+def run_device(
+    server: str,
+    model: str | None,
+    kind: str,
+    source: str,
+    count: int,
+    interval_ms: float,
+    log_jsonl: Path | None,
+    as_json: bool,
+    obey: bool = False,
+    **options: Any,
+) -> None:
+    """Run so many inferences; one document, or one line each."""
+    reports: list[Report] = []
+    failures: list[str] = []
+    with ExitStack() as stack:
+        lines = _opened(log_jsonl, stack)
+        bar = stack.enter_context(_FetchBar())
+        device = stack.enter_context(Device(server, model, kind, progress=bar.show, **options))
+        inputs = _Inputs(source, device, options.get("seed"))
+        if obey:
+            Obedience(device, inputs.next).run(sys.stdin, sys.stdout)
+            return
+        for number in range(count):
+            if number and interval_ms > 0:
+                time.sleep(interval_ms / 1e3)
+            try:
+                device.infer(inputs.next())
+            except InputError:
+                raise
+            except CansError as error:
+                failures.append(str(error))
+                typer.echo(f"cans: inference {number + 1}: {error}", err=True)
+                continue
+            report = device.last
+            assert report is not None
+            reports.append(report)
+            if lines is not None:
+                entry = {"time": time.time(), **report.document(choices=False)}
+                lines.write(json.dumps(entry) + "\n")
+            if not as_json:
+                typer.echo(str(report))
+        device.settle(2.0)
+        if as_json:
+            typer.echo(json.dumps(_document(device, reports, failures)))
+    if failures:
+        raise RunError(f"{len(failures)} of {count} inferences were not answered: {failures[-1]}")
+
+
+def _document(device: Device, reports: list[Report], failures: list[str]) -> dict[str, Any]:
+    totals = [each.total_ms for each in reports]
+    picks: dict[str, int] = {}
+    for each in reports:
+        picks[str(each.point)] = picks.get(str(each.point), 0) + 1
+    return {
+        "device": device.identity.device,
+        "type": device.identity.type,
+        "network": device.identity.network,
+        "model": device.model.name,
+        "digest": device.model.digest,
+        "joined": device.joined,
+        "answered": len(reports),
+        "failed": len(failures),
+        "fallbacks": sum(bool(each.fallback) for each in reports),
+        "refused": device.refused,
+        "mean_latency_ms": float(np.mean(totals)) if totals else None,
+        "p99_latency_ms": float(np.quantile(totals, 0.99)) if totals else None,
+        "picks": picks,
+        "inferences": [each.document(choices=False) for each in reports],
+        "last": reports[-1].document() if reports else None,
+    }
+
+
+class _Inputs:
+    """Random inputs, or those of a file: every array as it is, or one of a leading batch axis."""
+
+    def __init__(self, source: str, device: Device, seed: int | None) -> None:
+        self._random = np.random.default_rng(seed)
+        self._model = device.model
+        self._file: dict[str, Any] | None = None
+        if source != "random":
+            self._file = _read_inputs(Path(source), [each.name for each in self._model.inputs])
+
+    def next(self) -> Arrays:
+        return random_inputs(self._model, self._random) if self._file is None else self._file
+
+
+def _read_inputs(path: Path, names: list[str]) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if isinstance(file, np.ndarray):
+                return {names[0]: file}
+            found = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read inputs from {path}: {error}") from None
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise InputError(f"{path} has no input {missing[0]!r}; it has: {', '.join(found)}")
+    return found
+
+
+def _opened(path: Path | None, stack: ExitStack) -> IO[str] | None:
+    if path is None:
+        return None
+    try:
+        return stack.enter_context(path.open("a", encoding="utf-8", buffering=1))
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+class _FetchBar:
+    """A progress bar on standard error, shown only if a model is fetched."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> _FetchBar:
+        return self
+
+    def show(self, done: int, total: int) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+            console = Console(stderr=True)
+            self._bar = Progress(
+                TextColumn("fetching the model"), BarColumn(), DownloadColumn(),
+                console=console, transient=True, disable=not console.is_terminal,
+            )  # fmt: skip
+            self._bar.start()
+            self._task = self._bar.add_task("fetch", total=total)
+        self._bar.update(self._task, completed=done)
+        if done >= total:
+            self._bar.stop()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,229 @@
+"""What an agent does between requests: joining, delivering uploads, watching pools, probing.
+
+Nothing here waits for a server, except where it is asked to: others report to the inbox, and what
+they report is heeded when the agent has the turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from cans.errors import (
+    Busy,
+    CansError,
+    DeadlineExceeded,
+    LocalProtocolError,
+    Refused,
+    RemoteProtocolError,
+    Unreachable,
+)
+from cans.learning import Upload
+from cans.live.clock import Clock
+from cans.live.device.contact import Contact
+from cans.live.device.experience import Experience
+from cans.live.device.inbox import (
+    Event,
+    Inbox,
+    News,
+    NotSynced,
+    NotWelcomed,
+    Probed,
+    Synced,
+    WatchEnded,
+    Welcomed,
+)
+from cans.live.device.route import Route
+from cans.live.wire.link import PROBE_BYTES
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1.0  # between tries to deliver an upload, or to watch again
+
+
+class Tending:
+    """A device's dealings with its servers apart from inference. Used by whoever has the turn."""
+
+    def __init__(
+        self,
+        digest: str,
+        experience: Experience,
+        contact: Contact,
+        inbox: Inbox,
+        route: Route,
+        clock: Clock,
+        begin: Callable[[], tuple[Upload, ...]],
+    ) -> None:
+        self._digest = digest
+        self._experience = experience
+        self._contact = contact
+        self._inbox = inbox
+        self._route = route
+        self._clock = clock
+        self._begin = begin  # makes offline experience when new terms ask for it
+        self._on_wire = 0  # Syncs without an answer
+        self._send_at: float | None = 0.0  # when to try again to deliver; now: from a former life
+        self._watching = False
+        self._watch_at = 0.0
+        self._arriving = True  # at a server: nothing was looked at yet
+        self._probing = False
+        self._trouble = "no server has been reached yet"
+
+    @property
+    def server(self) -> int | None:
+        """The server that requests may go to now."""
+        return self._route.usable
+
+    @property
+    def why_not(self) -> str:
+        """Why no request may go to a server; empty: one may."""
+        return "" if self._route.usable is not None else f"local, because {self._trouble}"
+
+    # --- looking after things ---
+
+    def idle_seconds(self) -> float | None:
+        """When something is due, if nothing happens before; None: nothing is."""
+        due = [self._route.next_try(), self._send_at]
+        if self._wants_to_watch():
+            due.append(self._watch_at)
+        times = [each for each in due if each is not None]
+        return max(min(times) - monotonic(), 0.0) if times else None
+
+    def tend(self) -> None:
+        """Everything that waits for no request: news, joins, uploads that failed before."""
+        for event in self._inbox.events():
+            self._heed(event)
+        now = monotonic()
+        server = self._route.to_join(now)
+        if server is not None and not self._inbox.closed:
+            self._route.joining(server)
+            self._contact.join_later(server, self._experience.state.identity, self._digest)
+        if self._send_at is not None and now >= self._send_at:
+            self.deliver()
+        if self._wants_to_watch() and now >= self._watch_at and self._route.usable is not None:
+            self._watching = True
+            device = self._experience.state.identity.device
+            self._contact.watch(self._route.usable, device, self._experience.known)
+        if self._arriving and self._route.usable is not None:
+            self._arriving = False
+            if self._experience.wants_all_probes():
+                self._probe(PROBE_BYTES)
+
+    def _wants_to_watch(self) -> bool:
+        terms = self._experience.terms
+        wanted = terms is not None and terms.fresh_pools and bool(self._experience.known)
+        return wanted and not self._watching and self._route.usable is not None
+
+    def await_answers(self, until: float) -> None:
+        """Let the answers to uploads come in, at most until then."""
+        while self._on_wire and (left := until - monotonic()) > 0:
+            if self._inbox.wait_for_event(left):
+                for event in self._inbox.events():
+                    self._heed(event)
+
+    def refresh(self) -> None:
+        """Join again, here and now."""
+        server = self._route.usable
+        if server is None:
+            raise Unreachable(self._trouble)
+        who, uploads = self._experience.state.identity, self._experience.pending()
+        self._welcomed(server, self._contact.join(server, who, self._digest, uploads))
+
+    # --- what a request has shown ---
+
+    def answered(self, server: int) -> None:
+        self._route.succeeded(server)
+
+    def judge(self, server: int | None, error: CansError) -> None:
+        """What a failed request says about the server."""
+        if server is None:
+            return
+        self._trouble = str(error)
+        if isinstance(error, Refused) and not isinstance(error, Busy):
+            # It understood and said no: another table, another policy, a revoked token.
+            self._route.failed(server, monotonic())
+            self._route.leave(server)
+        elif isinstance(error, Unreachable):
+            self._route.failed(server, monotonic(), lost=True)
+        elif isinstance(error, Busy | DeadlineExceeded | RemoteProtocolError | LocalProtocolError):
+            self._route.failed(server, monotonic())
+
+    def probe_if_wanted(self) -> None:
+        """A device that stays local hears nothing of the link: it times a small exchange."""
+        if self._experience.wants_probe(self._clock.now()):
+            self._probe(PROBE_BYTES[:1])
+
+    def _probe(self, sizes: Sequence[int]) -> None:
+        server = self._route.usable
+        if server is not None and not self._probing:
+            self._probing = True
+            self._contact.probe(server, sizes)
+
+    # --- delivering uploads ---
+
+    def deliver(self) -> None:
+        self._send_at = None
+        terms = self._experience.terms
+        if terms is None or terms.delivery != "immediate" or self._on_wire:
+            return  # what is on the wire reports back, and then the rest is looked at
+        uploads = self._experience.pending()
+        waiting = bool(uploads) or self._experience.owes
+        if not waiting:
+            return
+        if not uploads or self._route.usable is None:
+            self._send_at = monotonic() + _RETRY_SECONDS
+            return
+        self._on_wire += 1
+        self._contact.sync(self._route.usable, uploads)
+
+    # --- what others report ---
+
+    def _heed(self, event: Event) -> None:
+        if isinstance(event, Synced):
+            self._on_wire -= 1
+            self._experience.adopt(event.pools)
+            self._experience.save()
+            if self._experience.still_owes(event.uploads):  # not acknowledged: not at full speed
+                self._send_at = monotonic() + _RETRY_SECONDS
+            else:
+                self.deliver()
+        elif isinstance(event, NotSynced):
+            self._on_wire -= 1
+            _log.warning("uploads not delivered", extra={"reason": str(event.error)})
+            self.judge(event.server, event.error)
+            self._send_at = monotonic() + _RETRY_SECONDS
+        elif isinstance(event, News):
+            self._experience.adopt(event.pools)
+        elif isinstance(event, Probed):
+            self._probing = False
+            self._experience.observe_probe(event.milliseconds, self._clock.now())
+            self.deliver()
+        elif isinstance(event, WatchEnded):
+            self._watching = False
+            self._watch_at = monotonic() + _RETRY_SECONDS
+            if isinstance(event.error, Unreachable):
+                self.judge(event.server, event.error)
+        elif isinstance(event, Welcomed):
+            self._welcomed(event.server, event.welcome)
+        elif isinstance(event, NotWelcomed):
+            self._trouble = str(event.error)
+            self._route.join_failed(event.server, monotonic())
+
+    def _welcomed(self, server: int, welcome: Any) -> None:
+        try:
+            self._experience.accept(welcome)
+        except CansError as error:
+            _log.error("cannot join", extra={"reason": str(error)})
+            self._trouble = str(error)
+            self._route.join_failed(server, monotonic())
+            return
+        self._clock.follow(welcome.time)
+        if self._experience.needs_offline:
+            self._begin()
+        self._experience.save()
+        self._route.joined(server)
+        self._watching = False
+        self._arriving = True
+        _log.info("joined", extra={"server": self._contact.links[server].server})
+        self.deliver()

@@ -1,0 +1,119 @@
+"""How a device starts: who it was, which server answers, and the model as that server cuts it."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from cans import models
+from cans.errors import CansError, InputError, ModelError, Refused, Unreachable
+from cans.learning import DeviceIdentity
+from cans.live.device.contact import Contact
+from cans.live.device.journal import DeviceState
+from cans.live.device.options import DeviceOptions
+from cans.live.device.route import Route
+from cans.live.device.statefile import StateFile
+from cans.live.fetching import Progress, cache_folder, fetch_model
+from cans.live.split import Cutting, SplitModel
+from cans.live.splitting import is_built_in, load_model, split
+from cans.live.wire import messages
+from cans.live.wire.proto import edge
+from cans.live.wire.terms import cutting_in
+
+_PERMANENT = {"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"}
+FirstWelcome = tuple[int, Any]  # which server, and what it said
+
+
+def remembered(file: StateFile, options: DeviceOptions) -> DeviceState:
+    """The state of last time, or a new one; a new one has a new incarnation."""
+    state = file.load()
+    if state is None:
+        device = options.device or f"{options.type}-{secrets.token_hex(4)}"
+        who = DeviceIdentity(device, secrets.token_hex(8), options.type, options.network)
+        return DeviceState(who)
+    who = state.identity._replace(type=options.type, network=options.network)
+    if options.device is not None and options.device != who.device:
+        raise InputError(
+            f"{file.folder} remembers device {who.device!r}, not {options.device!r}; "
+            "give another --state"
+        )
+    return replace(state, identity=who)
+
+
+def first_welcome(
+    contact: Contact, route: Route, who: DeviceIdentity, model: str
+) -> FirstWelcome | None:
+    """Join the first server that answers; None if none does. A server that says no for good is an
+    error now: the user should know."""
+    for index in range(len(route.servers)):
+        try:
+            return index, contact.join(index, who, model)
+        except Refused as error:
+            if error.code in _PERMANENT:
+                raise InputError(f"the server refuses this device: {error}") from None
+            route.join_failed(index, monotonic())
+        except CansError:
+            route.join_failed(index, monotonic())
+    return None
+
+
+class OwnModel:
+    """The model that the user named, if any, and what is known of it before a server is asked."""
+
+    def __init__(self, source: str | PathLike[str] | SplitModel | None) -> None:
+        self._source = source
+        self._loaded: models.Model | None = None
+        if source is not None and not isinstance(source, SplitModel):
+            with suppress(ModelError):  # of open dimensions: those the server knows
+                self._loaded = load_model(source, Cutting())
+
+    @property
+    def wanted(self) -> str:
+        """What to ask the server for: a digest, a name, or whatever it has."""
+        if isinstance(self._source, SplitModel):
+            return self._source.digest
+        return self._loaded.digest if self._loaded else Path(self._source or "").stem
+
+    def cut(
+        self,
+        contact: Contact,
+        welcome: FirstWelcome | None,
+        state: DeviceState,
+        local: bool,
+        progress: Progress | None,
+    ) -> SplitModel:
+        """The model, cut as the server cuts it (or did, when it was last heard of)."""
+        if isinstance(self._source, SplitModel):
+            return self._source
+        terms: Any = welcome[1] if welcome else None
+        if terms is None and state.welcome:
+            terms = messages.parse(edge.Welcome, state.welcome)
+        cutting = cutting_in(terms.cutting) if terms is not None else Cutting()
+        loaded = self._loaded
+        if self._source is None:
+            file = _fetched(contact, welcome, terms, progress)
+            loaded = replace(load_model(file, cutting), name=str(terms.model_name))
+        elif loaded is None or cutting.shapes:
+            loaded = load_model(self._source, cutting)
+        return split(loaded, cutting, local=local)
+
+
+def _fetched(
+    contact: Contact, welcome: FirstWelcome | None, terms: Any, progress: Progress | None
+) -> str | Path:
+    if terms is None:
+        raise Unreachable("no server answers, and this device has no model of its own")
+    if not terms.model_file_sha256:
+        if not is_built_in(terms.model_name):
+            raise InputError(
+                f"the server does not hand out {terms.model_name!r} (its log says why); give "
+                "this device a copy with --model"
+            )
+        return str(terms.model_name)  # the name is enough
+    link = contact.links[welcome[0] if welcome else 0]
+    return fetch_model(link, terms.table.digest, terms.model_file_sha256, cache_folder(), progress)

@@ -1,0 +1,83 @@
+"""The models a server offers, and which uploads and tensors belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cans.errors import InputError, Refused, RemoteProtocolError
+from cans.learning import PoolKey
+from cans.learning.part import observable
+from cans.learning.policies import Pool
+from cans.learning.state import Array
+from cans.live.split import SplitModel, Tensor
+from cans.live.wire.terms import Terms
+
+_SCOPES = {Pool.GROUP: "group:", Pool.NETWORK: "network:"}
+
+
+class Catalogue:
+    """Finds models by name or digest and refuses what does not fit them."""
+
+    def __init__(self, models: Iterable[SplitModel], terms: Terms) -> None:
+        self.terms = terms
+        self.models = tuple(models)
+        self._by_digest = {each.digest: each for each in self.models}
+        self._by_name = {each.name: each for each in self.models}
+        if len(self._by_name) < len(self.models):
+            raise InputError("two models have the same name; rename a file")
+        self._parts = {part.name: part for part in terms.policy.parts if part.shared}
+        self._rows: dict[tuple[str, str], Array] = {}
+
+    def find(self, wanted: str) -> SplitModel:
+        """A model by digest or name; without either, the only one there is."""
+        if not wanted and len(self.models) == 1:
+            return self.models[0]
+        found = self._by_digest.get(wanted) or self._by_name.get(wanted)
+        if found is None:
+            names = ", ".join(self._by_name)
+            raise Refused(f"no model {wanted!r} here; there are: {names}", "NOT_FOUND")
+        return found
+
+    def with_table(self, digest: str, version: str) -> SplitModel:
+        """The model, if the caller uses the table of today."""
+        model = self.find(digest)
+        if model.table.version != version:
+            raise Refused(
+                f"table {version!r} is stale, join again to get {model.table.version!r}",
+                "FAILED_PRECONDITION",
+            )
+        return model
+
+    def rows(self, key: PoolKey) -> Array:
+        """The features of the part that a pool is about; raises for a pool that cannot exist."""
+        model = self.with_table(key.model, key.table)
+        if key.model != model.table.digest:
+            raise Refused(f"no pools of model {key.model!r} here", "NOT_FOUND")
+        part = self._parts.get(key.part)
+        if part is None or key.policy != self.terms.policy.name:
+            raise Refused(
+                f"this server learns by {self.terms.policy.name!r}; join again",
+                "FAILED_PRECONDITION",
+            )
+        prefix = _SCOPES.get(part.pool)
+        fits = key.scope == "everyone" if prefix is None else key.scope.startswith(prefix)
+        if not fits:
+            raise Refused(f"{key.scope!r} is no pool of part {key.part!r}", "INVALID_ARGUMENT")
+        cached = self._rows.get((key.model, key.part))
+        if cached is None:
+            cached = self._rows[key.model, key.part] = observable(part, model.table)
+        return cached
+
+
+def check_tensors(sent: Sequence[Any], wanted: Sequence[Tensor], what: str) -> None:
+    """Names, types and shapes exactly as the table has them, before a byte is touched."""
+    if len(sent) != len(wanted):
+        raise RemoteProtocolError(f"{len(sent)} tensors for {what}, it has {len(wanted)}")
+    for meta, tensor in zip(sent, wanted, strict=True):
+        shape = tuple(meta.shape)
+        if (meta.name, meta.dtype, shape) != (tensor.name, tensor.dtype, tuple(tensor.shape)):
+            raise RemoteProtocolError(
+                f"tensor {meta.name[:64]!r} of {meta.dtype[:16]}{list(shape)[:8]} for {what}, "
+                f"which takes {tensor.name!r} of {tensor.dtype}{list(tensor.shape)}"
+            )

@@ -1,0 +1,186 @@
+"""The server's pools: merged in the store, remembered in memory, told to whoever watches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from cans.errors import Refused, RemoteProtocolError, StoreError
+from cans.learning import Download, PoolKey, Upload
+from cans.learning.plausibility import implausible
+from cans.live.clock import Clock
+from cans.live.server.catalogue import Catalogue
+from cans.live.store import Judged, Merged, Refusals, Store
+
+_log = logging.getLogger(__name__)
+MOST_RECALLED = 20  # devices whose refused uploads are named at start-up
+POLL_SECONDS = 0.25  # how soon another server's merges are noticed
+Version = tuple[int, int]  # epoch, round
+Result = TypeVar("Result")
+
+
+class Pools:
+    """All methods belong to one event loop; the store is used from one thread beside it."""
+
+    def __init__(self, store: Store, catalogue: Catalogue, clock: Clock) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._now: dict[PoolKey, Download] = {}
+        self._changed = asyncio.Event()
+        self._watched: dict[PoolKey, int] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._closing = False
+        self.merged = 0  # uploads, each counted once however often it came
+        self.refused = 0
+
+    # --- merging ---
+
+    async def merge(self, uploads: Sequence[Upload]) -> list[Merged]:
+        """Durable when it returns; implausible uploads are counted, named and kept out."""
+        if not uploads:
+            return []
+        # A caller that goes away meanwhile must not keep the others from hearing of it.
+        return await asyncio.shield(asyncio.ensure_future(self._merge(uploads)))
+
+    async def _merge(self, uploads: Sequence[Upload]) -> list[Merged]:
+        now = self._clock.now()
+        judged = [self._judge(upload, now) for upload in uploads]
+        merged = await self._in_thread(self._store.merge, judged, now)
+        for upload, each in zip(uploads, merged, strict=True):
+            self._note(each.download)
+            if each.repeated:
+                continue
+            self.merged += not each.refused
+            self.refused += bool(each.refused)
+            if each.refused:
+                _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
+        return merged
+
+    def _judge(self, upload: Upload, now: float) -> Judged:
+        try:
+            rows = self._catalogue.rows(upload.key)
+        except Refused as error:
+            raise Refused(f"upload of {upload.device!r}: {error}", error.code) from None
+        if upload.statistics.dimension != rows.shape[1]:
+            # Not statistics of this pool at all; those below are only hard to believe.
+            raise RemoteProtocolError(
+                f"upload of {upload.device!r}: dimension {upload.statistics.dimension} "
+                f"for part {upload.key.part!r}, which has {rows.shape[1]}"
+            )
+        reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
+        # A clock that runs ahead must not make an observation younger than it can be.
+        return Judged(replace(upload, time=min(upload.time, now)), reason or "")
+
+    async def recall(self) -> None:
+        """Name the devices whose uploads were kept out before this server started."""
+        by_device: dict[str, list[Refusals]] = {}
+        for (_, device, _), each in (await self._in_thread(self._store.refused)).items():
+            by_device.setdefault(device, []).append(each)
+        worst = sorted(by_device.items(), key=lambda each: -sum(one.uploads for one in each[1]))
+        for device, theirs in worst[:MOST_RECALLED]:
+            _log.warning(
+                "uploads were refused before",
+                extra={"device": device, "uploads": sum(each.uploads for each in theirs),
+                       "observations": sum(each.observations for each in theirs),
+                       "reason": max(theirs, key=lambda each: each.time).reason},
+            )  # fmt: skip
+
+    # --- reading ---
+
+    async def load(self, keys: Iterable[PoolKey]) -> list[Download]:
+        """Pools as the store has them now."""
+        wanted = list(keys)
+        for key in wanted:
+            self._catalogue.rows(key)
+        downloads = await self._in_thread(self._store.downloads, wanted)
+        for each in downloads:
+            self._note(each)
+        return downloads
+
+    def newer(self, known: Iterable[tuple[PoolKey, Version]]) -> list[Download]:
+        """What is remembered of these pools and newer than what is known; never waits."""
+        found = ((self._now.get(key), version) for key, version in known)
+        return [pool for pool, version in found if pool and (pool.epoch, pool.round) > version]
+
+    # --- telling ---
+
+    async def watch(self, known: dict[PoolKey, Version]) -> AsyncIterator[list[Download]]:
+        """Every change of these pools from now on; several at once when they come fast."""
+        for key in known:
+            self._watched[key] = self._watched.get(key, 0) + 1
+        try:
+            with suppress(StoreError):  # it will be read when it is back, or something is merged
+                await self.load(known)
+            while not self._closing:
+                changed = self._changed
+                news = self.newer(known.items())
+                for each in news:
+                    known[each.key] = (each.epoch, each.round)
+                if news:
+                    yield news
+                await changed.wait()
+        finally:
+            for key in known:
+                self._watched[key] -= 1
+                if not self._watched[key]:
+                    del self._watched[key]
+
+    def start(self) -> None:
+        if self._store.shared:
+            self._poller = asyncio.create_task(self._poll())
+
+    async def _poll(self) -> None:
+        """Other servers merge into the same store: look what has changed there."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                versions = await self._in_thread(self._store.versions, list(self._watched))
+                known = {key: self._version(key) for key in versions}
+                stale = [key for key, version in versions.items() if version > known[key]]
+                if stale:
+                    await self.load(stale)
+            except StoreError as error:
+                _log.warning("cannot look for news", extra={"reason": str(error)})
+
+    def _version(self, key: PoolKey) -> Version:
+        pool = self._now.get(key)
+        return (pool.epoch, pool.round) if pool else (-1, -1)
+
+    def _note(self, download: Download) -> None:
+        if (download.epoch, download.round) > self._version(download.key):
+            self._now[download.key] = replace(download, acknowledged=None)
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def _in_thread(self, function: Callable[..., Result], *words: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *words)
+
+    def end_watches(self) -> None:
+        """Let every stream of news end by itself, so that a shutdown need not wait for them."""
+        self._closing = True
+        self._changed.set()
+
+    async def close(self) -> None:
+        if self._poller is not None:
+            self._poller.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._poller
+        self._thread.shutdown(wait=True)
+        self._store.close()
+
+
+def _named(upload: Upload) -> dict[str, Any]:
+    """An upload in the words of a log."""
+    return {
+        "device": upload.device,
+        "pool": ":".join(upload.key),
+        "sequence": upload.sequence,
+        "observations": upload.statistics.count,
+    }

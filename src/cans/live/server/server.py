@@ -1,0 +1,168 @@
+"""The edge server: everything put together, started, and stopped without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from cans.errors import InputError, RunError
+from cans.live.clock import Clock
+from cans.live.server.backends import BackEnds
+from cans.live.server.catalogue import Catalogue
+from cans.live.server.edge_service import EdgeService
+from cans.live.server.gate import Gate, handlers
+from cans.live.server.open_inference import OpenInferenceService
+from cans.live.server.pools import Pools
+from cans.live.server.tokens import TokenFile
+from cans.live.server.workers import Workers
+from cans.live.split import SplitModel
+from cans.live.store import open_store
+from cans.live.wire.terms import Terms
+from cans.live.wire.tls import ServerTls
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How a server runs."""
+
+    terms: Terms  # how its fleet learns
+    listen: str = "127.0.0.1:7070"  # port 0: any free one
+    store: str = "memory:"  # where pools live
+    tokens: Path | None = None  # who may join; None: everyone
+    tls: ServerTls | None = None
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # back-ends at a time
+    queue: int = 16  # requests that may wait for a worker
+    largest_message: int = 64 << 20  # bytes; VGG-16's largest crossing tensor has 12.8 MB
+    drain_seconds: float = 10.0  # how long a shutdown waits for running requests
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.queue < 0 or self.largest_message < 1 << 16:
+            raise InputError("need at least 1 worker, a queue of 0 or more, messages of 64 KB")
+
+
+class EdgeServer:
+    """`async with EdgeServer(models, options) as server: ...` listens on `server.port`."""
+
+    def __init__(self, models: Sequence[SplitModel], options: ServerOptions) -> None:
+        self.options = options
+        self.catalogue = Catalogue(models, options.terms)
+        self.workers = Workers(options.workers, options.queue)
+        self.clock = Clock()
+        self.gate = Gate(TokenFile(options.tokens) if options.tokens else None)
+        self.port = 0
+        self.pools: Pools
+        self._server: Any = None
+        self._health: Any = None
+
+    async def __aenter__(self) -> EdgeServer:
+        options = self.options
+        self.pools = Pools(open_store(options.store), self.catalogue, self.clock)
+        try:
+            self._server = grpc.aio.server(options=_grpc_options(options))
+            self._add_services()
+            self.port = self._bind()
+            await self.pools.recall()
+        except BaseException:
+            await self.pools.close()
+            raise
+        self.pools.start()
+        await self._server.start()
+        _log.info("listening", extra={"port": self.port, "policy": options.terms.policy.name})
+        return self
+
+    def _add_services(self) -> None:
+        back_ends = BackEnds(self.catalogue, self.workers)
+        name = f"{socket.gethostname()}:{os.getpid()}"
+        edge = EdgeService(
+            name, self.catalogue, self.pools, back_ends, self.clock, self.options.largest_message
+        )
+        whole = OpenInferenceService(name, self.catalogue, back_ends)
+        self._server.add_generic_rpc_handlers(handlers(self.gate, edge, whole))
+        self._health = _add_health_and_reflection(self._server)
+
+    def _bind(self) -> int:
+        listen, tls = self.options.listen, self.options.tls
+        _, colon, number = listen.rpartition(":")
+        if not colon or not number.isdigit() or int(number) > 65535:
+            raise InputError(f"--listen must be HOST:PORT, not {listen!r}")
+        try:
+            if tls is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                port = self._server.add_secure_port(listen, tls.credentials())
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise RunError(f"cannot listen on {listen}: the port is taken or not allowed")
+        return int(port)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Finish what was begun, take nothing new, lose nothing."""
+        await self._health.enter_graceful_shutdown()
+        self.pools.end_watches()
+        await self._server.stop(self.options.drain_seconds)
+        self.workers.close()
+        await self.pools.close()
+        _log.info("stopped")
+
+
+def _grpc_options(options: ServerOptions) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", options.largest_message),
+        ("grpc.max_send_message_length", options.largest_message),
+        ("grpc.max_metadata_size", 16 << 10),
+        # One server per port, or a second one would quietly take half of the devices.
+        ("grpc.so_reuseport", 0),
+        # Devices behind dead links are let go; devices may ask whether we live every 5 s.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 4_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def _add_health_and_reflection(server: Any) -> Any:
+    try:
+        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+        from grpc_reflection.v1alpha import reflection
+    except ImportError:
+        raise InputError("a server needs more packages; pip install 'cans-edge[server]'") from None
+    from cans.live.wire.proto import POOL
+
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    names = ["cans.v1.Edge", "inference.GRPCInferenceService"]
+    POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
+    names.append(health.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, pool=POOL)
+    return servicer
+
+
+async def serve(
+    models: Sequence[SplitModel],
+    options: ServerOptions,
+    ready: Callable[[EdgeServer], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):  # Windows, where Ctrl-C is an exception instead
+            loop.add_signal_handler(each, stop.set)
+    async with EdgeServer(models, options) as server:
+        if ready is not None:
+            ready(server)
+        await stop.wait()
+        _log.info("draining")

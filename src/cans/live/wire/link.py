@@ -1,0 +1,227 @@
+"""A device's connection to one server: calls out, values back, every foreign error translated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import grpc
+
+from cans.errors import (
+    Busy,
+    CansError,
+    DeadlineExceeded,
+    InputError,
+    LocalProtocolError,
+    Refused,
+    RemoteProtocolError,
+    StoreError,
+    Unreachable,
+)
+from cans.live.wire import frame, messages
+from cans.live.wire.proto import edge
+from cans.live.wire.tls import ClientTls
+
+WHOLE = 4 << 20
+"""Requests up to this size travel as one message (benchmarks/request_path.py)."""
+PIECE = 1 << 20
+"""Larger ones travel in pieces of this size: both sides copy some while others travel."""
+
+PROBE_BYTES = (8 << 10, 64 << 10)
+"""What probes send up; the rows of a table's `probe` are about these."""
+
+_CODES = grpc.StatusCode
+_REFUSALS = {
+    _CODES.UNAUTHENTICATED,
+    _CODES.PERMISSION_DENIED,
+    _CODES.NOT_FOUND,
+    _CODES.FAILED_PRECONDITION,
+    _CODES.OUT_OF_RANGE,
+    _CODES.UNIMPLEMENTED,
+}
+
+
+def translated(error: Any) -> CansError:
+    """What a gRPC error means, by who is to blame."""
+    code, details = error.code(), error.details() or "no details"
+    if code is _CODES.ABORTED:
+        return StoreError(details)
+    if code in (_CODES.UNAVAILABLE, _CODES.CANCELLED):
+        return Unreachable(f"the server does not answer: {details}")
+    if code is _CODES.DEADLINE_EXCEEDED:
+        return DeadlineExceeded("the server did not answer in time")
+    if code is _CODES.RESOURCE_EXHAUSTED:
+        return Busy(details)
+    if code in _REFUSALS:
+        return Refused(details, code.name)
+    if code is _CODES.INVALID_ARGUMENT:
+        return LocalProtocolError(f"the server did not understand us: {details}")
+    return RemoteProtocolError(f"the server failed ({code.name}): {details}")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answered request."""
+
+    header: Any
+    tensors: tuple[memoryview, ...]
+    received: int  # bytes
+
+
+class Pending:
+    """A call on its way."""
+
+    def __init__(self, call: Any, read: Callable[[bytes], Any]) -> None:
+        self._call = call
+        self._read = read
+
+    def result(self, seconds: float | None = None) -> Any:
+        """The answer; raises `TimeoutError` if it has not come by then (the call goes on)."""
+        try:
+            return self._read(self._call.result(timeout=seconds))
+        except grpc.FutureTimeoutError:
+            raise TimeoutError from None
+        except grpc.FutureCancelledError:
+            raise Unreachable("the call was given up") from None
+        except grpc.RpcError as error:
+            raise translated(error) from None
+
+    def when_done(self, function: Callable[[], None]) -> None:
+        self._call.add_done_callback(lambda _: function())
+
+    def done(self) -> bool:
+        return bool(self._call.done())
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+class Link:
+    """All methods may be called from any thread. Nothing connects before the first call."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        tls: ClientTls | None = None,
+        token: str | None = None,
+        largest_message: int = 64 << 20,
+    ) -> None:
+        self.server = server
+        options = [
+            ("grpc.max_receive_message_length", largest_message),
+            ("grpc.max_send_message_length", largest_message),
+            # The breaker decides when to try again; the channel must not lag behind it.
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.min_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 2_000),
+            # A link that went away without a word is found in seconds, not in minutes.
+            ("grpc.keepalive_time_ms", 5_000),
+            ("grpc.keepalive_timeout_ms", 2_000),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.enable_retries", 0),
+            # Every device has a connection of its own, also beside others in one process.
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if ":" not in server:
+            raise InputError(f"a server is HOST:PORT, not {server!r}")
+        if tls is None:
+            self._channel = grpc.insecure_channel(server, options)
+        else:
+            self._channel = grpc.secure_channel(server, tls.credentials(), options)
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+        path = "/cans.v1.Edge/"
+        self._join = self._channel.unary_unary(path + "Join")
+        self._infer = self._channel.unary_unary(path + "Infer")
+        self._infer_large = self._channel.stream_unary(path + "InferLarge")
+        self._sync = self._channel.unary_unary(path + "Sync")
+        self._probe = self._channel.unary_unary(path + "Probe")
+        self._watch = self._channel.unary_stream(path + "Watch")
+        self._fetch = self._channel.unary_stream(path + "FetchModel")
+
+    def join(self, request: Any, seconds: float) -> Any:
+        """Wait for a Welcome, at most so long (also for the connection)."""
+        return self._start(self._join, request, seconds, edge.Welcome, wait=True).result()
+
+    def infer(self, header: Any, tensors: Sequence[memoryview], seconds: float) -> Reply:
+        """Ask for a back-end and wait for the answer; when the time is up the call is withdrawn,
+        and a server that has not begun with it will not."""
+        how = {"timeout": seconds, "metadata": self._metadata}
+        try:
+            if sum(each.nbytes for each in tensors) <= WHOLE:
+                return _reply(self._infer(frame.joined(header.SerializeToString(), tensors), **how))
+            header.sizes.extend(each.nbytes for each in tensors)
+            return _reply(self._infer_large(_pieces(header, tensors), **how))
+        except grpc.RpcError as error:
+            raise translated(error) from None
+
+    def sync(self, request: Any, seconds: float) -> Pending:
+        return self._start(self._sync, request, seconds, edge.SyncReply)
+
+    def probe(self, size: int, seconds: float) -> float:
+        """Milliseconds of an exchange of so many bytes, there and back."""
+        request = edge.ProbeRequest(padding=bytes(size))
+        start = perf_counter()
+        self._start(self._probe, request, seconds, edge.ProbeReply).result()
+        return (perf_counter() - start) * 1e3
+
+    def watch(self, request: Any) -> Stream:
+        call = self._watch(request.SerializeToString(), metadata=self._metadata)
+        return Stream(call, edge.PoolNews)
+
+    def fetch(self, request: Any) -> Stream:
+        call = self._fetch(request.SerializeToString(), metadata=self._metadata)
+        return Stream(call, edge.ModelChunk)
+
+    def _start(
+        self, method: Any, request: Any, seconds: float, kind: Any, wait: bool = False
+    ) -> Pending:
+        data = messages.serialized(request)
+        call = method.future(
+            data, timeout=seconds, metadata=self._metadata, wait_for_ready=wait or None
+        )
+        return Pending(call, lambda reply: messages.parse(kind, reply))
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class Stream:
+    """Messages as they come, until the server or `cancel` ends it."""
+
+    def __init__(self, call: Any, kind: Any) -> None:
+        self._call = call
+        self._kind = kind
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            for data in self._call:
+                yield messages.parse(self._kind, data)
+        except grpc.RpcError as error:
+            raise translated(error) from None
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+def _reply(data: bytes) -> Reply:
+    header, tensors = frame.parted(data)
+    return Reply(messages.parse(edge.InferReplyHeader, bytes(header)), tensors, len(data))
+
+
+def _pieces(header: Any, tensors: Sequence[memoryview]) -> Iterator[bytes]:
+    yield edge.InferPiece(header=header).SerializeToString()
+    for tensor in tensors:
+        flat = tensor.cast("B") if tensor.format != "B" or tensor.ndim != 1 else tensor
+        for at in range(0, flat.nbytes, PIECE):
+            yield frame.piece(flat[at : at + PIECE])
+
+
+def parse_servers(text: str) -> tuple[str, ...]:
+    """`a:7070,b:7070` -> both."""
+    servers = tuple(each.strip() for each in text.split(",") if each.strip())
+    if not servers or any(":" not in each for each in servers):
+        raise InputError(f"--server must be HOST:PORT, several with commas between, not {text!r}")
+    return servers

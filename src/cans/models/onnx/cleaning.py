@@ -1,0 +1,137 @@
+"""One form for all files: functions inlined, constants as initializers, no `Identity` left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, helper, inliner, numpy_helper
+
+from cans.errors import ModelError
+from cans.models.onnx.graph import subgraphs
+
+MINIMUM_IR = 8
+_SPARSE_LIMIT = 1 << 31  # bytes a sparse weight may become when written out
+
+
+def clean(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model in the one form the rest of this package reads."""
+    if proto.functions:
+        proto = inliner.inline_local_functions(proto)
+    for sparse in proto.graph.sparse_initializer:
+        proto.graph.initializer.append(_dense(sparse))
+    del proto.graph.sparse_initializer[:]
+    _constants_to_initializers(proto.graph)
+    _drop_initializer_inputs(proto.graph)
+    _forward_identities(proto.graph)
+    _drop_repeated_node_names(proto.graph)
+    # Before IR 4 an initializer had to be an input too, and inference ignores it otherwise.
+    proto.ir_version = max(proto.ir_version, MINIMUM_IR)
+    return proto
+
+
+def _drop_repeated_node_names(graph: onnx.GraphProto) -> None:
+    """They mean nothing, but ONNX Runtime refuses two nodes of one name."""
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name in seen:
+            node.ClearField("name")
+        seen.add(node.name)
+
+
+def _drop_initializer_inputs(graph: onnx.GraphProto) -> None:
+    """Before IR 4 every initializer was listed as an input; none of those is one."""
+    fixed = {each.name for each in graph.initializer}
+    real = [each for each in graph.input if each.name not in fixed]
+    del graph.input[:]
+    graph.input.extend(real)
+
+
+def _constants_to_initializers(graph: onnx.GraphProto) -> None:
+    kept: list[NodeProto] = []
+    for node in graph.node:
+        tensor = _constant_value(node) if node.op_type == "Constant" else None
+        if tensor is None:
+            kept.append(node)
+        else:
+            graph.initializer.append(tensor)
+    if len(kept) < len(graph.node):
+        nodes = [NodeProto.FromString(each.SerializeToString()) for each in kept]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _constant_value(node: NodeProto) -> TensorProto | None:
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            tensor = TensorProto()
+            tensor.CopyFrom(attribute.t)
+        elif attribute.name == "sparse_value":
+            tensor = _dense(attribute.sparse_tensor)
+        elif attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
+            value = helper.get_attribute_value(attribute)
+            dtype = np.float32 if "float" in attribute.name else np.int64
+            tensor = numpy_helper.from_array(np.array(value, dtype))
+        else:
+            return None
+        tensor.name = node.output[0]
+        return tensor
+    return None
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> TensorProto:
+    values = numpy_helper.to_array(sparse.values)
+    indices = numpy_helper.to_array(sparse.indices)
+    dims = tuple(sparse.dims)
+    if prod(dims) * values.itemsize > _SPARSE_LIMIT:
+        raise ModelError(f"the sparse weight {sparse.values.name!r} is too large to write out")
+    dense: NDArray[Any] = np.zeros(dims, values.dtype)
+    if indices.ndim == 2:
+        dense[tuple(indices.T)] = values
+    else:
+        dense.reshape(-1)[indices] = values
+    return numpy_helper.from_array(dense, sparse.values.name)
+
+
+def _forward_identities(graph: onnx.GraphProto) -> None:
+    """Read through `Identity`: exporters hide shared weights (and so cuts) behind it."""
+    outputs = {each.name for each in graph.output}
+    renamed: dict[str, str] = {}
+    kept: list[NodeProto] = []
+    for node in graph.node:
+        if node.op_type == "Identity" and node.domain in ("", "ai.onnx"):
+            source = renamed.get(node.input[0], node.input[0])
+            if node.output[0] not in outputs:
+                renamed[node.output[0]] = source
+                continue
+        kept.append(node)
+    if not renamed:
+        return
+    nodes = [NodeProto.FromString(each.SerializeToString()) for each in kept]
+    for node in nodes:
+        rename_inputs(node, renamed)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def rename_inputs(node: NodeProto, renamed: Mapping[str, str]) -> None:
+    """Rename what a node reads, also inside its bodies (which may capture outer names)."""
+    for i, name in enumerate(node.input):
+        if name in renamed:
+            node.input[i] = renamed[name]
+    for body in subgraphs(node):
+        own = {each.name for each in (*body.input, *body.initializer)}
+        own |= {name for inner in body.node for name in inner.output}
+        visible = {old: new for old, new in renamed.items() if old not in own}
+        for inner in body.node:
+            rename_inputs(inner, visible)
+        for output in body.output:
+            if output.name in visible:
+                # A body may not return an outer tensor by another name: pass it on explicitly.
+                body.node.append(
+                    helper.make_node("Identity", [visible[output.name]], [output.name])
+                )

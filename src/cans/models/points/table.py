@@ -1,0 +1,83 @@
+"""The learner's table, made from a model: `PartitionTable.from_onnx`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from os import PathLike
+
+from cans import learning
+from cans.models.codecs.codec import codec_at
+from cans.models.codecs.image import ImageSpec
+from cans.models.onnx.loading import load
+from cans.models.onnx.model import Model
+from cans.models.points.features import feature_columns
+from cans.models.points.points import Point, find_points
+
+
+class PartitionTable(learning.PartitionTable):
+    """A table that can be made from an ONNX file; the learner's own part knows no ONNX."""
+
+    @classmethod
+    def from_onnx(
+        cls,
+        source: str | PathLike[str],
+        *,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        features: str = "rich",
+        codecs: Sequence[str] = ("float32",),
+        image: ImageSpec | None = None,
+        max_tensors: int = 1,
+        max_points: int | None = None,
+    ) -> PartitionTable:
+        """One choice per point and codec that applies there, the local point last and once."""
+        model = load(source, shapes)
+        points = find_points(model, max_tensors, max_points)
+        return cls.of(model, points, features, codecs, image)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        points: Sequence[Point],
+        features: str = "rich",
+        codecs: Sequence[str] = ("float32",),
+        image: ImageSpec | None = None,
+    ) -> PartitionTable:
+        chosen: list[Point] = []
+        names: list[str] = []
+        sizes: list[int] = []
+        for point in points[:-1]:
+            for name in codecs:
+                codec = codec_at(name, point.index, image)
+                if codec is not None:
+                    chosen.append(point)
+                    names.append(name)
+                    sizes.append(sum(codec.size(t.shape, t.dtype) for t in point.tensors))
+        chosen.append(points[-1])
+        encoded = {
+            name: [
+                _elements(point) if used == name else 0
+                for point, used in zip(chosen, [*names, ""], strict=True)
+            ]
+            for name in codecs
+            if name != "float32"
+        }
+        columns = feature_columns(chosen, features, [*sizes, 0], encoded)
+        return cls(
+            model.name,
+            [point.name for point in points],
+            front=columns["front"][1],
+            link=columns["link"][1],
+            server=columns["server"][1],
+            point_of=[point.index for point in chosen],
+            codec_of=[*names, codecs[0]],
+            bytes_of=[*sizes, 0],
+            names={segment: columns[segment][0] for segment in columns},
+            digest=model.digest,
+        )
+
+
+def _elements(point: Point) -> int:
+    """How many numbers cross at a point."""
+    return sum(prod(tensor.shape) for tensor in point.tensors)

@@ -1,0 +1,139 @@
+"""ONNX Runtime sessions over pieces of a model; all of them map the same weight files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from cans.errors import InputError, ModelError, RunError
+from cans.models.onnx.tensors import Tensor
+from cans.models.onnx.weights import Weights
+from cans.models.run.slicing import Piece
+
+_ERRORS_ONLY = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How sessions run."""
+
+    threads: int = 1
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A runnable piece; safe to run from several threads at once."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    handle: ort.InferenceSession = field(repr=False)
+    serial: int = field(default_factory=count().__next__)  # tells sessions apart, dropped ones too
+
+    def run(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        try:
+            found = self.handle.run(self.outputs, {name: values[name] for name in self.inputs})
+        except Exception as error:  # the runtime's errors have no common base
+            raise RunError(f"ONNX Runtime failed: {first_line(error)}") from None
+        return dict(zip(self.outputs, found, strict=True))
+
+
+def open_session(piece: Piece, weights: Weights, settings: Settings) -> Session:
+    """A session for a piece; its big weights stay in their file and are mapped from there."""
+    options = _options(settings)
+    wanted = [each for each in piece.proto.graph.initializer if each.name in piece.weights]
+    folder = weights.folder(each.name for each in wanted)
+    if folder is not None:
+        for tensor in wanted:
+            _refer(tensor, weights, folder)
+        key = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(key, str(folder))
+    if not piece.pack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    try:
+        handle = ort.InferenceSession(
+            piece.proto.SerializeToString(), options, providers=list(settings.providers)
+        )
+    except Exception as error:
+        raise ModelError(f"ONNX Runtime cannot run this model: {first_line(error)}") from None
+    return Session(piece.inputs, piece.outputs, handle)
+
+
+def settings(threads: int, providers: Sequence[str] | None) -> Settings:
+    """Checked settings."""
+    if threads < 1:
+        raise InputError("threads must be at least 1")
+    if providers is None:
+        return Settings(threads)
+    available = ort.get_available_providers()
+    for each in providers:
+        if each not in available:
+            raise InputError(
+                f"execution provider {each!r} is not here; choose of: {', '.join(available)}"
+            )
+    return Settings(threads, tuple(providers))
+
+
+def first_line(error: Exception) -> str:
+    """The runtime's message in one line of bearable length."""
+    return " ".join(str(error).split())[:300]
+
+
+def _options(settings: Settings) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = settings.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY
+    options.add_session_config_entry("session.use_env_allocators", "1" if _one_arena() else "0")
+    if settings.threads > 1:
+        # Every session has its own threads; those of idle sessions must not burn the cores.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+@cache
+def _one_arena() -> bool:
+    """One pool of working memory for all sessions: they run in turn and would each keep its own."""
+    info = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    try:
+        ort.create_and_register_allocator(info, ort.OrtArenaCfg({}))
+    except Exception:  # another user of the runtime in this process has registered one
+        return False
+    return True
+
+
+def _refer(tensor: TensorProto, weights: Weights, folder: Path) -> None:
+    region = weights.checked(tensor)
+    tensor.ClearField("external_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    location = region.path.relative_to(folder).as_posix()
+    for key, value in (
+        ("location", location),
+        ("offset", region.offset),
+        ("length", region.length),
+    ):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def random_inputs(
+    tensors: Sequence[Tensor], generator: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    """Harmless values: normal numbers, or zeros and ones (token ids, masks) for integers."""
+    values: dict[str, NDArray[Any]] = {}
+    for each in tensors:
+        if np.issubdtype(np.dtype(each.dtype), np.floating):
+            values[each.name] = generator.standard_normal(each.shape).astype(each.dtype)
+        else:
+            values[each.name] = generator.integers(0, 2, each.shape).astype(each.dtype)
+    return values

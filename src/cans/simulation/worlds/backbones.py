@@ -1,0 +1,106 @@
+"""The partition tables of the paper's three backbones, shipped as data.
+
+Each file is a `cans inspect --json` document with a `provenance` line; `tests/models` counts them
+again from the built-in graphs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from cans.errors import unknown_name
+from cans.learning.table import PartitionTable
+from cans.models.points.cost import Half
+from cans.models.points.features import feature_columns
+
+PROBE_BYTES = 8192  # what a timed exchange of the link sends
+BYTES_PER_ELEMENT = {"float32": 4, "float16": 2, "uint8": 1}
+MODELS = ("vgg16", "resnet50", "vit_b16")
+
+
+@cache
+def load_document(model: str) -> dict[str, Any]:
+    """The shipped description of a backbone's partition points."""
+    if model not in MODELS:
+        raise unknown_name("model", model, MODELS)
+    text = files("cans.simulation.worlds").joinpath("data", f"{model}.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A point of a document, as the features want it."""
+
+    front: Half
+    back: Half
+    bytes: int
+
+    @classmethod
+    def of(cls, point: dict[str, Any]) -> _Cut:
+        return cls(Half(**point["front"]), Half(**point["back"]), point["bytes"])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A point with a codec."""
+
+    point: int
+    codec: str
+    elements: int  # that cross
+
+    @property
+    def bytes(self) -> int:
+        return BYTES_PER_ELEMENT[self.codec] * self.elements
+
+
+def choices_of(document: dict[str, Any], codecs: Sequence[str]) -> list[Choice]:
+    """Every point with every codec, the local point last and once."""
+    points = document["points"]
+    remote = [
+        Choice(index, codec, point["bytes"] // BYTES_PER_ELEMENT["float32"])
+        for index, point in enumerate(points[:-1])
+        for codec in codecs
+    ]
+    return [*remote, Choice(len(points) - 1, codecs[0], 0)]
+
+
+@cache
+def load_table(
+    model: str, feature_set: str, codecs: tuple[str, ...] = ("float32",)
+) -> tuple[dict[str, Any], PartitionTable]:
+    """A backbone's description and its features for the learner."""
+    document = load_document(model)
+    cuts = [_Cut.of(point) for point in document["points"]]
+    choices = choices_of(document, codecs)
+    sizes = [choice.bytes for choice in choices]
+    encoded = {
+        codec: [choice.elements if choice.codec == codec else 0 for choice in choices]
+        for codec in codecs
+        if codec != "float32"
+    }
+    columns = feature_columns(
+        [cuts[choice.point] for choice in choices], feature_set, sizes, encoded
+    )
+    probe = [PROBE_BYTES / max(sizes), 1.0]
+    return document, PartitionTable(
+        model,
+        [point["name"] for point in document["points"]],
+        front=columns["front"][1],
+        link=columns["link"][1],
+        server=columns["server"][1],
+        point_of=[choice.point for choice in choices],
+        codec_of=[choice.codec for choice in choices],
+        bytes_of=sizes,
+        names={segment: names for segment, (names, _) in columns.items()},
+        probe=np.array(probe[: columns["link"][1].shape[1]]),
+        digest=document["digest"],
+        version=feature_set,
+    )

@@ -1,0 +1,45 @@
+"""How a world moves: factors of the three segments from round to round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cans.learning.state import Array, IntArray
+
+if TYPE_CHECKING:
+    from cans.simulation.worlds.world import World
+
+FAST_MBPS, SLOW_MBPS = 50.0, 2.0
+OVERLOAD, OVERLOAD_ROUNDS = 8.0, 200
+THROTTLE = 2.0
+WALK, WALK_LIMIT = 0.01, 0.2  # of the bandwidth's logarithm, per round and at most
+
+
+def link_steps(rounds: int) -> tuple[int, int]:
+    """When the link falls from fast to slow, and when it is back."""
+    return rounds // 5, 2 * rounds // 5
+
+
+def everything_moves(world: World, active: IntArray, rng: np.random.Generator) -> Array:
+    """A bandwidth that wanders and twice changes at a stroke, an overloaded server for a while,
+    and the first device type throttled by heat near the end."""
+    rounds = len(active)
+    t = np.arange(rounds)
+    scale = np.ones((rounds, 3))
+    down, up = link_steps(rounds)
+    scale[:, 1] = np.exp(_walk(rounds, rng))
+    scale[(t >= down) & (t < up), 1] *= FAST_MBPS / SLOW_MBPS
+    start = 3 * rounds // 5
+    scale[(t >= start) & (t < start + OVERLOAD_ROUNDS), 2] *= OVERLOAD
+    hot = (t >= 3 * rounds // 4) & (t < 9 * rounds // 10)
+    scale[hot & (world.type_of[active] == 0), 0] *= THROTTLE
+    return scale
+
+
+def _walk(rounds: int, rng: np.random.Generator) -> Array:
+    """A random walk that is reflected at its limits."""
+    path = np.cumsum(rng.normal(0.0, WALK, rounds))
+    folded = np.abs((path + WALK_LIMIT) % (4 * WALK_LIMIT) - 2 * WALK_LIMIT)
+    return folded - WALK_LIMIT

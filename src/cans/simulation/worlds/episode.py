@@ -1,0 +1,121 @@
+"""One run's worth of chance, drawn before the run: which device acts, and what disturbs it.
+
+Policies and engines only read it, so every one of them meets exactly the same rounds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cans.learning.state import Array, BoolArray, IntArray
+
+if TYPE_CHECKING:
+    from cans.simulation.worlds.world import World
+
+KEY_FRAMES = 0.1  # share of important frames, for ANS
+
+
+class Episode(NamedTuple):
+    """Axis 0 is the round, except in the offline arrays, where it is the device."""
+
+    active: IntArray  # (rounds,)            which device
+    scale: Array  # (rounds, 3)              of front, link and server at this round
+    factor: Array  # (rounds, 3)             multiplicative noise
+    shift: Array  # (rounds, 3)              additive noise, milliseconds
+    uniform: Array  # (rounds,)              for policy `random`
+    draw: Array  # (rounds,)                 which measured sample, in world `trace`
+    normals: Array  # (rounds, d)            for policy `lints`
+    key_frame: BoolArray  # (rounds,)        for policy `ans`
+    clip: bool  # a measured latency below zero is zero
+    offline_choice: IntArray  # (devices, runs)
+    offline_ms: Array  # (devices, runs)     front latencies of partial local runs
+
+    @property
+    def rounds(self) -> int:
+        return len(self.active)
+
+
+def draw_episode(
+    world: World,
+    rounds: int,
+    rng: np.random.Generator,
+    offline_runs: int,
+    normals: int,
+    offline_whole: bool,
+) -> Episode:
+    """Draw an episode of a world; `offline_whole`: everyone's first offline run is a whole one."""
+    devices, choices = world.devices, world.table.choices
+    speed = _speeds(world, devices, rng)
+    if world.participation == "uniform":
+        active = rng.integers(0, devices, rounds)
+    else:
+        active = np.arange(rounds) % devices
+    scale = np.ones((rounds, 3))
+    scale[:, 0] = 1.0 / speed[active]
+    if world.gamma and world.gamma_mode == "round":
+        scale[:, 0] /= rng.uniform(1 - world.gamma, 1 + world.gamma, rounds)
+    if world.drift is not None:
+        scale *= world.drift(world, active, rng)
+    factor, shift = _noise(world, (rounds, 3), rng)
+
+    offline_choice = rng.integers(1, choices, (devices, offline_runs))  # points 1..P
+    if offline_whole:
+        offline_choice[:, :1] = world.table.local
+    if world.samples.size:
+        offline_choice, offline_ms = _measured_offline(world, offline_runs, rng, offline_whole)
+    else:
+        expected = world.front_ms[world.place_of[:, None], offline_choice] / speed[:, None]
+        offline_factor, offline_shift = _noise(world, (devices, offline_runs, 3), rng)
+        offline_ms = expected * offline_factor[..., 0] + offline_shift[..., 0]
+    offline_ms = offline_ms * world.report[:, None]
+    clip = world.noise == "truncated"
+    return Episode(
+        active=active.astype(np.int64),
+        scale=scale,
+        factor=factor,
+        shift=shift,
+        uniform=rng.random(rounds),
+        draw=rng.random(rounds),
+        normals=rng.standard_normal((rounds, normals)),
+        key_frame=rng.random(rounds) < KEY_FRAMES,
+        clip=clip,
+        offline_choice=offline_choice,
+        offline_ms=np.maximum(offline_ms, 0.0) if clip else offline_ms,
+    )
+
+
+def _measured_offline(
+    world: World, runs: int, rng: np.random.Generator, offline_whole: bool
+) -> tuple[IntArray, Array]:
+    """Offline runs of a trace: front latencies that were measured for the device's place."""
+    has_front = world.table.front.any(axis=1)
+    choices = np.zeros((world.devices, runs), dtype=np.int64)
+    latencies = np.zeros((world.devices, runs))
+    for device, place in enumerate(world.place_of):
+        measured = np.flatnonzero(world.allowed[place] & has_front)
+        choices[device] = rng.choice(measured, runs)
+        if offline_whole and world.table.local in measured:
+            choices[device, :1] = world.table.local
+        rows = (rng.random(runs) * world.sample_count[place, choices[device]]).astype(np.int64)
+        latencies[device] = world.samples[place, choices[device], rows, 0]
+    return choices, latencies
+
+
+def _speeds(world: World, devices: int, rng: np.random.Generator) -> Array:
+    """alpha of C = g × alpha, where it is drawn once per device."""
+    if world.gamma and world.gamma_mode == "device":
+        return rng.uniform(1 - world.gamma, 1 + world.gamma, devices)
+    return np.ones(devices)
+
+
+def _noise(world: World, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Array, Array]:
+    """(factor, shift). The paper disturbs the back-end as one; its variance is halved between
+    link and server, so that their sum is disturbed exactly as in the paper."""
+    draws = rng.standard_normal(shape)
+    if world.noise == "lognormal":
+        level = np.sqrt(np.log1p(world.noise_level**2))  # this share as standard deviation
+        return np.exp(level * draws - level**2 / 2), np.zeros(shape)
+    shares = world.noise_level * np.sqrt(np.array([1.0, 0.5, 0.5]))
+    return np.ones(shape), draws * shares
