@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from cans import __version__
 from cans.errors import CansError
 from cans.live import commands as live
 from cans.models import commands as models
+from cans.operations import commands as operations
 from cans.simulation import commands as simulation
 from cans.testbed import commands as testbed
 
+_PANELS = ("Run a fleet", "Look after a fleet", "Cut a model", "Study")
+
+
+class GroupedCommands(TyperGroup):
+    """Lists the commands under what they are for; each names its panel where it is mounted."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {panel: [] for panel in _PANELS}
+        width = formatter.width - 6 - max(map(len, self.commands), default=0)
+        for name, command in self.commands.items():
+            if not command.hidden:
+                panel = getattr(command, "rich_help_panel", None)
+                title = panel if isinstance(panel, str) else "Further commands"
+                rows.setdefault(title, []).append((name, command.get_short_help_str(width)))
+        for title, found in rows.items():
+            if found:
+                with formatter.section(title):
+                    formatter.write_dl(found)
+
+
 app = typer.Typer(
     name="cans",
+    cls=GroupedCommands,
     help="Cut DNNs between a fleet of unequal devices and one edge server, and learn where.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Every command has an example at the end of its help: cans COMMAND --help",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -44,14 +67,15 @@ def _root(
 
 simulation.register(app, testbed.measure_prototype)
 models.register(app)
-testbed.register(app)
 live.register(app)
+testbed.register(app)
+operations.register(app)
 
 
 def main() -> None:
     """Run the command; bad input is one clear line and its exit code, never a traceback."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="cans", standalone_mode=False))
     except CansError as error:
         _fail(str(error), error.exit_code)
     except TyperException as error:

@@ -19,8 +19,15 @@ DEFAULT_STORE = "sqlite:cans.sqlite"
 
 def register(app: typer.Typer) -> None:
     """Mount this layer's commands."""
-    app.command()(serve)
-    app.command()(device)
+    panel = "Run a fleet"
+    app.command(
+        rich_help_panel=panel,
+        epilog="\b\nExample:\n  cans serve --model resnet50.onnx --codec uint8 --codec float16",
+    )(serve)
+    app.command(
+        rich_help_panel=panel,
+        epilog="\b\nExample:\n  cans device --server edge-box:7070 --type rpi5 --count 100",
+    )(device)
 
 
 def serve(

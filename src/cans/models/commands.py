@@ -33,9 +33,15 @@ ImageOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Mount this layer's commands."""
-    app.command()(inspect)
-    app.command()(verify)
-    app.command()(plan)
+    panel = "Cut a model"
+    app.command(
+        rich_help_panel=panel, epilog="\b\nExample:\n  cans inspect resnet50.onnx --plot points.png"
+    )(inspect)
+    app.command(rich_help_panel=panel, epilog="\b\nExample:\n  cans verify mobilenet_v2")(verify)
+    app.command(
+        rich_help_panel=panel,
+        epilog="\b\nExample:\n  cans plan vgg16 --device-gmacs 10 --server-gmacs 200 --mbps 50",
+    )(plan)
 
 
 def inspect(

@@ -25,8 +25,14 @@ SECONDS_PER_LINE = 30.0  # of progress, where there is no terminal
 
 def register(app: typer.Typer, measure_prototype: Measure) -> None:
     """Mount this layer's commands; real processes, for `--prototype`, are a higher layer's."""
-    app.command()(simulate)
-    app.command()(_reproduce(measure_prototype))
+    panel = "Study"
+    app.command(
+        rich_help_panel=panel,
+        epilog="\b\nExample:\n  cans simulate --model vgg16 --policy cans --seeds 20 --json",
+    )(simulate)
+    app.command(
+        rich_help_panel=panel, epilog="\b\nExample:\n  cans reproduce --quick --out report"
+    )(_reproduce(measure_prototype))
 
 
 def simulate(

@@ -18,13 +18,15 @@ def register(app: typer.Typer) -> None:
     """Mount this layer's commands."""
     testbed = typer.Typer(
         help="Real processes, real models, shaped links.", no_args_is_help=True,
-        rich_markup_mode=None,
+        rich_markup_mode=None, epilog="\b\nExample:\n  cans testbed run link-change",
     )  # fmt: skip
-    testbed.command("run")(run)
-    testbed.command("list")(list_experiments)
+    testbed.command("run", epilog="\b\nExample:\n  cans testbed run link-change --rounds 20")(run)
+    testbed.command("list", epilog="\b\nExample:\n  cans testbed list")(list_experiments)
     testbed.command("warm", hidden=True)(warm)
-    app.add_typer(testbed, name="testbed")
-    app.command()(demo)
+    app.add_typer(testbed, name="testbed", rich_help_panel="Study")
+    app.command(
+        rich_help_panel="Run a fleet", epilog="\b\nExample:\n  cans demo --devices 6 --seconds 90"
+    )(demo)
 
 
 def run(

@@ -1,0 +1,1 @@
+"""What the person who runs a fleet types: certificates, tokens, health, status."""

@@ -1,0 +1,68 @@
+"""Every command says what it is for, in a group, with an example that it understands."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from cans import cli
+
+
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if command.hidden:
+            continue
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+ROOT: Any = typer.main.get_command(cli.app)
+ALL = list(commands(ROOT))
+
+
+@pytest.mark.parametrize(("words", "command"), ALL, ids=[" ".join(each[0]) for each in ALL])
+def test_every_command_has_an_example_that_parses(words, command) -> None:
+    lines = (command.epilog or "").split("Example:")[-1].splitlines()
+    examples = [line.strip() for line in lines if line.strip().startswith("cans ")]
+    assert examples, f"`cans {' '.join(words)}` has no example in its epilog"
+    for example in examples:
+        given = shlex.split(example)[1:]
+        assert tuple(given[: len(words)]) == words
+        command.make_context("cans", given[len(words) :])  # raises for an option that is not there
+    assert command.help
+
+
+def test_every_command_is_in_a_group_of_the_help() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "cans", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    for panel in ("Run a fleet:", "Look after a fleet:", "Cut a model:", "Study:"):
+        assert panel in shown
+    assert "Further commands" not in shown
+    for words, _ in ALL:
+        assert f"\n  {words[0]} " in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands(shell) -> None:
+    script = subprocess.run(
+        [sys.executable, "-m", "cans", "--show-completion", shell],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "_CANS_COMPLETE" in script
+    import os
+
+    environment = {**os.environ, "_CANS_COMPLETE": "complete_bash", "COMP_WORDS": "cans do",
+                   "COMP_CWORD": "1"}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "cans"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.split() == ["doctor"]
