@@ -201,7 +201,7 @@ def inspect_cost(path: Path) -> dict[str, float]:
 
 def run() -> dict[str, Any]:
     from cans.models import builtin
-    from cans.models.builtin.weights import save
+    from cans.models.builtin.weight_file import save
 
     report: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

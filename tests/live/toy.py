@@ -12,8 +12,8 @@ import numpy as np
 from cans.errors import InputError
 from cans.learning import PartitionTable
 from cans.live.split import Array, Arrays, BlockHook, SplitModel
-from cans.live.wire.payloads import RAW
 from cans.live.wire.terms import table_version
+from cans.models import get_codec
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def toy(
     table = replace(table, version=table_version(table, executor.points))
     return SplitModel(
         "toy", table.digest, (ToyTensor("t0", (1, size)),), ("y",), executor, table,
-        {(i, "float32"): RAW for i in range(layers)},
+        {(i, "float32"): get_codec("float32") for i in range(layers)},
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from cans.models import Executor, find_points, load
 from cans.models.codecs.codec import get_codec
-from cans.models.run.sessions import random_inputs
+from cans.models.run.inputs import random_inputs
 from cans.models.tools.verifying import error, run_original, run_split, tolerance_of
 
 FLOAT = TensorProto.FLOAT

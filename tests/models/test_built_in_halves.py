@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from onnx_networks import assert_split_equals_whole
 
 from cans.models import Executor, builtin, find_points, load
-from cans.models.builtin.weights import save, values
-from cans.models.run.sessions import random_inputs
+from cans.models.builtin.weight_file import save, values
+from cans.models.run.inputs import random_inputs
 
 FAST = ("mobilenet_v2", "resnet50")
 SOME = {"mobilenet_v2": 1, "resnet50": 4, "vgg16": 6, "vit_b16": 6, "vgg16-exits": 6}

@@ -8,7 +8,7 @@ import pytest
 
 from cans.models.onnx.loading import load
 from cans.models.points.points import find_points
-from cans.models.tools import backbones
+from cans.models.tools import backbone_tables
 
 PAPER = {  # points, GMACs, crossing elements of some points (PAPER-NOTES section 1)
     "vgg16": (23, 15.470, {"conv1_1": 3_211_264, "pool5": 25_088, "fc6": 4_096, "end": 0}),
@@ -49,10 +49,10 @@ def test_on_smaller_pictures_they_have_the_same_points_and_less_work(name: str) 
     assert share == pytest.approx((96 / 224) ** 2, rel=0.1)
 
 
-@pytest.mark.parametrize("name", backbones.BACKBONES)
+@pytest.mark.parametrize("name", backbone_tables.BACKBONES)
 def test_the_simulators_table_is_what_is_counted_now(name: str) -> None:
-    stored = json.loads((backbones.folder() / f"{name}.json").read_text(encoding="utf-8"))
-    assert stored == json.loads(json.dumps(backbones.table(name)))
+    stored = json.loads((backbone_tables.folder() / f"{name}.json").read_text(encoding="utf-8"))
+    assert stored == json.loads(json.dumps(backbone_tables.table(name)))
 
 
 def test_early_exits_are_outputs_of_the_front_end() -> None:

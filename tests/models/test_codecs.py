@@ -11,8 +11,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cans.models.codecs.codec import CODECS, PayloadError, codec_at, decode, get_codec
+from cans.models.codecs.codec import PayloadError, all_codecs, codec_at, get_codec
 from cans.models.codecs.image import ImageSpec, to_pixels
+
+CODECS = {name: codec for name, codec in all_codecs().items() if name != "jpeg"}
 
 SHAPES = [(1, 16, 14, 14), (1, 197, 32), (1, 64), (3,), (), (2, 3, 5, 7), (0, 4)]
 IMAGENET = ImageSpec((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -58,7 +60,7 @@ def test_what_a_codec_cannot_hold_goes_as_it_is(name: str, bad: float) -> None:
 
 def test_a_channel_of_its_own_scale_keeps_its_detail() -> None:
     array = values((1, 4, 16, 16)) * np.array([1e-3, 1, 1e3, 0]).reshape(1, 4, 1, 1).astype("f4")
-    back = decode(CODECS["uint8"].encode(array), array.shape, "float32")
+    back = CODECS["uint8"].decode(CODECS["uint8"].encode(array), array.shape, "float32")
     for channel in range(4):
         spread = np.ptp(array[0, channel])
         assert np.abs(back[0, channel] - array[0, channel]).max() <= spread / 255
@@ -75,10 +77,12 @@ def test_pictures_as_pixels_and_jpeg(shape: tuple[int, ...]) -> None:
     mean, std = (np.array(each, "f4").reshape(target) for each in (spec.mean, spec.std))
     array = ((smooth / np.float32(255) - mean) / std).astype(np.float32)
     exact = get_codec("uint8", spec)
-    assert np.array_equal(to_pixels(decode(exact.encode(array), shape, "float32"), spec), smooth)
+    assert np.array_equal(
+        to_pixels(exact.decode(exact.encode(array), shape, "float32"), spec), smooth
+    )
     assert len(exact.encode(array)) == exact.size(shape)
     jpeg = get_codec("jpeg", spec)
-    assert np.abs(decode(jpeg.encode(array), shape, "float32") - array).mean() < 0.6
+    assert np.abs(jpeg.decode(jpeg.encode(array), shape, "float32") - array).mean() < 0.6
 
 
 def test_jpeg_is_for_the_raw_input_only() -> None:
@@ -87,14 +91,12 @@ def test_jpeg_is_for_the_raw_input_only() -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from(range(8)), st.sampled_from(SHAPES))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_garbage_raises_only_our_error(data: bytes, kind: int, shape: tuple[int, ...]) -> None:
-    for payload in (data, b"CT" + bytes([kind, 0]) + data):
-        try:
-            array = decode(payload, shape, "float32")
-        except PayloadError:
-            continue
-        assert array.shape == shape
+    for codec in (*CODECS.values(), get_codec("uint8", IMAGENET), get_codec("jpeg", IMAGENET)):
+        for payload in (data, b"CT" + bytes([kind, 0]) + data):
+            with suppress(PayloadError):
+                assert codec.decode(payload, shape, "float32").shape == shape
 
 
 @given(st.sampled_from([*CODECS, "jpeg", "pixels"]), st.data())
@@ -109,14 +111,14 @@ def test_damaged_payloads_raise_only_our_error(name: str, data: st.DataObject) -
     cut = data.draw(st.integers(0, len(payload)))
     for damaged in (bytes(payload), bytes(payload[:cut]), bytes(payload) + b"x"):
         with suppress(PayloadError):
-            assert decode(damaged, shape, "float32").shape == shape
+            assert codec.decode(damaged, shape, "float32").shape == shape
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     frame = zstandard.ZstdCompressor().compress(bytes(50_000_000))
     payload = b"CT" + bytes([3, 0]) + struct.pack("<ff", 0, 1) + frame
     with pytest.raises(PayloadError, match="size"):
-        decode(payload, (1, 4, 4, 4), "float32")
+        CODECS["uint8-zstd"].decode(payload, (1, 4, 4, 4), "float32")
     lying = bytearray(zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20)))
     with pytest.raises(PayloadError):
-        decode(payload[:12] + bytes(lying), (1, 4, 4, 4), "float32")
+        CODECS["uint8-zstd"].decode(payload[:12] + bytes(lying), (1, 4, 4, 4), "float32")

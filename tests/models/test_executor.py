@@ -11,7 +11,7 @@ import pytest
 
 from cans.errors import InputError, RunError
 from cans.models import Executor, Model, Point, find_points, load
-from cans.models.run.sessions import random_inputs
+from cans.models.run.inputs import random_inputs
 
 
 @pytest.fixture(scope="module")

@@ -248,12 +248,6 @@ def _client_tls(
 
 def _cutting(max_tensors: int, max_points: int | None, image: str, shapes: list[str]) -> Cutting:
     from cans.live.split import Cutting
+    from cans.models.run.inputs import parse_shapes
 
-    found = []
-    for text in shapes:
-        name, equals, sizes = text.partition("=")
-        numbers = sizes.lower().split("x")
-        if not equals or not name or not all(each.isdigit() for each in numbers):
-            raise InputError(f"--shape must be NAME=1x3x224x224, not {text!r}")
-        found.append((name, tuple(map(int, numbers))))
-    return Cutting(max_tensors, max_points, image, tuple(found))
+    return Cutting(max_tensors, max_points, image, tuple(parse_shapes(shapes).items()))

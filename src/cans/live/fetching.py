@@ -24,11 +24,6 @@ from cans.live.wire.proto import edge
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
 
-def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "cans" / "models"
-
-
 def fetch_model(
     link: Link,
     digest: str,

@@ -13,13 +13,14 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from cans.learning import PartitionTable
+from cans.models.codecs.codec import Codec as Codec
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 BlockHook = Callable[[str, float, float], None]
 
 
-class Tensor(Protocol):
+class TensorSpec(Protocol):
     """A tensor before it exists."""
 
     @property
@@ -32,13 +33,13 @@ class Tensor(Protocol):
     def nbytes(self) -> int: ...
 
 
-class Point(Protocol):
+class CutPoint(Protocol):
     """A cut: what crosses there, and which outputs the front-end has already made."""
 
     @property
     def name(self) -> str: ...
     @property
-    def tensors(self) -> Sequence[Tensor]: ...
+    def tensors(self) -> Sequence[TensorSpec]: ...
     @property
     def outputs(self) -> Sequence[str]: ...
 
@@ -61,13 +62,13 @@ class FrontRun(HalfRun, Protocol):
     def crossing(self) -> dict[str, Array]: ...
 
 
-class Executor(Protocol):
+class HalfRunner(Protocol):
     """Runs either half of any point, and from one point on to a later one."""
 
     on_block: BlockHook | None
 
     @property
-    def points(self) -> Sequence[Point]: ...
+    def points(self) -> Sequence[CutPoint]: ...
     def run_front(self, point_index: int, inputs: Arrays) -> FrontRun: ...
     def run_on(self, point_index: int, to_index: int, crossing: Arrays) -> FrontRun: ...
     def run_back(self, point_index: int, crossing: Arrays) -> HalfRun: ...
@@ -77,15 +78,6 @@ class Executor(Protocol):
         self, point_index: int, sides: Sequence[str] = ..., calibrate: bool = ...
     ) -> bool: ...
     def ready(self, point_index: int, side: str = ...) -> bool: ...
-
-
-class Codec(Protocol):
-    """How a crossing tensor travels. `decode` is safe against hostile bytes."""
-
-    @property
-    def name(self) -> str: ...
-    def encode(self, array: Array) -> bytes | memoryview: ...
-    def decode(self, payload: memoryview, shape: tuple[int, ...], dtype: str) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -114,16 +106,16 @@ class SplitModel:
 
     name: str
     digest: str
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[TensorSpec, ...]
     outputs: tuple[str, ...]
-    executor: Executor
+    executor: HalfRunner
     table: PartitionTable
     codecs: Mapping[tuple[int, str], Codec]  # by point and name
     files: tuple[ModelFile, ...] = ()  # what FetchModel sends: the model file first
     cutting: Cutting = field(default_factory=Cutting)
 
     @property
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[CutPoint]:
         return self.executor.points
 
     @property

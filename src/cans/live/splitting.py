@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cans import learning, models  # of `models`, what is used is imported then: ONNX is heavy
+from cans import models  # of `models`, what is used is imported then: ONNX is heavy
 from cans.errors import InputError
 from cans.live.sending import files_of
 from cans.live.split import BlockHook, Codec, Cutting, SplitModel
 from cans.live.wire.link import PROBE_BYTES
-from cans.live.wire.payloads import RAW, Written
 from cans.live.wire.terms import table_version
 
 
@@ -44,8 +41,7 @@ def split(
     `to_send` says that devices may fetch it."""
     points = models.find_points(model, cutting.max_tensors, cutting.max_points)
     image = models.ImageSpec.parse(cutting.image) if cutting.image else None
-    table = models.PartitionTable.of(model, points, features, tuple(codecs), image)
-    table = replace(table, probe=_probe(table, points, codecs, image))
+    table = models.PartitionTable.of(model, points, features, codecs, image, PROBE_BYTES)
     executor = models.Executor(model, points, threads=threads, local=local, on_block=on_block)
     return SplitModel(
         name=model.name,
@@ -64,34 +60,9 @@ def _codecs(points: int, image: models.ImageSpec | None) -> dict[tuple[int, str]
     """Every codec at every point where it applies."""
     found: dict[tuple[int, str], Codec] = {}
     for point in range(points - 1):
-        for name in (*models.CODECS, "jpeg"):
-            if name == RAW.name:
-                found[point, name] = RAW
-                continue
-            try:
-                codec = models.codec_at(name, point, image)
-            except InputError:  # pictures only, and this input is none
-                continue
-            if codec is not None:
-                found[point, name] = Written(codec)
+        for name, codec in models.all_codecs().items():
+            with suppress(InputError):  # pictures only, and this input is none
+                used = codec.at(point, image)
+                if used is not None:
+                    found[point, name] = used
     return found
-
-
-def _probe(
-    table: learning.PartitionTable,
-    points: Sequence[models.Point],
-    codecs: Sequence[str],
-    image: models.ImageSpec | None,
-) -> NDArray[np.float64]:
-    """The link's features of exchanges to time, on the scale of the table's columns."""
-    sizes = [
-        sum(codec.size(tensor.shape, tensor.dtype) for tensor in point.tensors)
-        for point in points[:-1]
-        for name in codecs
-        if (codec := models.codec_at(name, point.index, image)) is not None
-    ]
-    names = table.names.get("link", ("bytes",))
-    largest = max(sizes)
-    return np.array(
-        [[size / largest if each == "bytes" else 1.0 for each in names] for size in PROBE_BYTES]
-    )

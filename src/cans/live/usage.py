@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cans.live.split import Executor
+from cans.live.split import HalfRunner
 
 OFTEN = 20
 
@@ -12,7 +12,7 @@ OFTEN = 20
 class Usage:
     """Counts uses of each point and has the halves of popular ones built in the background."""
 
-    def __init__(self, executor: Executor, side: str) -> None:
+    def __init__(self, executor: HalfRunner, side: str) -> None:
         self._executor = executor
         self._side = side
         self._uses: Counter[int] = Counter()

@@ -13,11 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cans.models.codecs.codec import CODECS as CODECS
     from cans.models.codecs.codec import Codec as Codec
     from cans.models.codecs.codec import PayloadError as PayloadError
+    from cans.models.codecs.codec import all_codecs as all_codecs
     from cans.models.codecs.codec import codec_at as codec_at
-    from cans.models.codecs.codec import decode as decode
     from cans.models.codecs.codec import get_codec as get_codec
     from cans.models.codecs.image import ImageSpec as ImageSpec
     from cans.models.onnx.loading import load as load
@@ -34,11 +33,10 @@ if TYPE_CHECKING:
 
 # Imported on first use: the simulator and `cans --help` need no ONNX.
 _PUBLIC = {
-    "CODECS": "codecs.codec",
     "Codec": "codecs.codec",
     "PayloadError": "codecs.codec",
+    "all_codecs": "codecs.codec",
     "codec_at": "codecs.codec",
-    "decode": "codecs.codec",
     "get_codec": "codecs.codec",
     "BackResult": "run.executor",
     "Executor": "run.executor",

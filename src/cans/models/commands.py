@@ -91,12 +91,14 @@ def verify(
     image: ImageOption = None,
     samples: Annotated[int | None, typer.Option(help="Inputs to try (lossy codecs: 4).")] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--input", metavar="FILE.npz", help="Real inputs, by name.")
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Real inputs: .npz or .npy."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run every cut and compare with the whole model."""
     from cans.models.codecs.codec import get_codec
+    from cans.models.run.inputs import read_arrays
     from cans.models.tools.verifying import verify as run
 
     spec = _image(image)
@@ -105,7 +107,9 @@ def verify(
     if count < 1:
         raise InputError("--samples must be at least 1")
     loaded, points = _load(model, shape, max_tensors, max_points)
-    report = run(loaded, points, codec, spec, count, _arrays(input_file))
+    names = [each.name for each in loaded.inputs]
+    given = None if input_file is None else read_arrays(input_file, names)
+    report = run(loaded, points, codec, spec, count, given)
     if as_json:
         print(json.dumps(report))
     else:
@@ -142,8 +146,9 @@ def plan(
     speeds = planning.Speeds(device_gmacs, server_gmacs, mbps, rtt_ms)
     if method == "dads":
         from cans.models.onnx.loading import load
+        from cans.models.run.inputs import parse_shapes
 
-        loaded = load(model, _shapes(shape, model))
+        loaded = load(model, parse_shapes(shape or ()))
         result = planning.dads(loaded, speeds, codec)
     else:
         loaded, points = _load(model, shape, max_tensors, max_points)
@@ -164,42 +169,16 @@ def _load(
 ) -> tuple[Model, tuple[Point, ...]]:
     from cans.models.onnx.loading import load
     from cans.models.points.points import find_points
+    from cans.models.run.inputs import parse_shapes
 
-    model = load(source, _shapes(shape, source))
+    model = load(source, parse_shapes(shape or ()))
     return model, find_points(model, max_tensors, max_points)
-
-
-def _shapes(given: list[str] | None, source: str) -> dict[str, tuple[int, ...]]:
-    """`name=1x3x224x224`; the name contains whatever precedes the last `=`."""
-    found: dict[str, tuple[int, ...]] = {}
-    for text in given or ():
-        name, _, dims = text.rpartition("=")
-        try:
-            sizes = tuple(int(each) for each in dims.lower().split("x")) if dims else ()
-        except ValueError:
-            sizes = (0,)
-        if not name or any(size < 1 for size in sizes):
-            raise InputError(f"--shape must be NAME=1x3x224x224, got {text!r}")
-        found[name] = sizes
-    return found
 
 
 def _image(text: str | None) -> ImageSpec | None:
     from cans.models.codecs.image import ImageSpec
 
     return None if text is None else ImageSpec.parse(text)
-
-
-def _arrays(path: Path | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"cannot read arrays from {path}: {error}") from None
 
 
 def _print_report(report: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ from cans.errors import CansError, InputError, RunError
 from cans.live.device.device import Device
 from cans.live.device.obeying import Obedience
 from cans.live.device.report import Report
-from cans.live.device.warmstart import random_inputs
 from cans.live.split import Arrays
+from cans.models.run.inputs import random_inputs, read_arrays
 
 
 def run_device(
@@ -101,24 +101,10 @@ class _Inputs:
         self._model = device.model
         self._file: dict[str, Any] | None = None
         if source != "random":
-            self._file = _read_inputs(Path(source), [each.name for each in self._model.inputs])
+            self._file = read_arrays(Path(source), [each.name for each in self._model.inputs])
 
     def next(self) -> Arrays:
-        return random_inputs(self._model, self._random) if self._file is None else self._file
-
-
-def _read_inputs(path: Path, names: list[str]) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if isinstance(file, np.ndarray):
-                return {names[0]: file}
-            found = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read inputs from {path}: {error}") from None
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise InputError(f"{path} has no input {missing[0]!r}; it has: {', '.join(found)}")
-    return found
+        return random_inputs(self._model.inputs, self._random) if self._file is None else self._file
 
 
 def _opened(path: Path | None, stack: ExitStack) -> IO[str] | None:

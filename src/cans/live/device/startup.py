@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from cans import models
+from cans.cache import cache_folder
 from cans.errors import CansError, InputError, ModelError, Refused, Unreachable
 from cans.learning import DeviceIdentity
 from cans.live.device.contact import Contact
@@ -18,7 +19,7 @@ from cans.live.device.journal import DeviceState
 from cans.live.device.options import DeviceOptions
 from cans.live.device.route import Route
 from cans.live.device.statefile import StateFile
-from cans.live.fetching import Progress, cache_folder, fetch_model
+from cans.live.fetching import Progress, fetch_model
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import is_built_in, load_model, split
 from cans.live.wire import messages
@@ -116,4 +117,6 @@ def _fetched(
             )
         return str(terms.model_name)  # the name is enough
     link = contact.links[welcome[0] if welcome else 0]
-    return fetch_model(link, terms.table.digest, terms.model_file_sha256, cache_folder(), progress)
+    return fetch_model(
+        link, terms.table.digest, terms.model_file_sha256, cache_folder("models"), progress
+    )

@@ -8,20 +8,10 @@ import numpy as np
 
 from cans.learning import DeviceLearner
 from cans.live.device.timing import LocalTimes
-from cans.live.split import Array, SplitModel
+from cans.live.split import SplitModel
+from cans.models.run.inputs import random_inputs
 
 _SETTLING = 3  # runs before the time of a half is typical
-
-
-def random_inputs(model: SplitModel, random: np.random.Generator) -> dict[str, Array]:
-    """Harmless inputs of the right shapes and types."""
-    inputs: dict[str, Array] = {}
-    for tensor in model.inputs:
-        if np.issubdtype(np.dtype(tensor.dtype), np.floating):
-            inputs[tensor.name] = random.standard_normal(tensor.shape).astype(tensor.dtype)
-        else:
-            inputs[tensor.name] = random.integers(0, 2, tensor.shape).astype(tensor.dtype)
-    return inputs
 
 
 def offline_runs(
@@ -41,7 +31,7 @@ def offline_runs(
     for number in range(learner.hyperparameters.offline_runs):
         whole = number == 0 and learner.policy.offline_whole
         point = last if whole else int(random.integers(1, last + 1))
-        inputs = random_inputs(model, random)
+        inputs = random_inputs(model.inputs, random)
         run = model.executor.run_front(point, inputs)
         for _ in range(_SETTLING):
             if run.settled:
@@ -55,7 +45,7 @@ def offline_runs(
 
 def measure_whole(model: SplitModel, random: np.random.Generator, times: LocalTimes) -> None:
     """One whole run, so that deadlines know how long this device needs by itself."""
-    inputs = random_inputs(model, random)
+    inputs = random_inputs(model.inputs, random)
     for _ in range(2):
         start = perf_counter()
         model.executor.run_front(model.last, inputs)

@@ -10,7 +10,7 @@ from cans.learning import PoolKey
 from cans.learning.part import observable
 from cans.learning.policies import Pool
 from cans.learning.state import Array
-from cans.live.split import SplitModel, Tensor
+from cans.live.split import SplitModel, TensorSpec
 from cans.live.wire.terms import Terms
 
 _SCOPES = {Pool.GROUP: "group:", Pool.NETWORK: "network:"}
@@ -70,7 +70,7 @@ class Catalogue:
         return cached
 
 
-def check_tensors(sent: Sequence[Any], wanted: Sequence[Tensor], what: str) -> None:
+def check_tensors(sent: Sequence[Any], wanted: Sequence[TensorSpec], what: str) -> None:
     """Names, types and shapes exactly as the table has them, before a byte is touched."""
     if len(sent) != len(wanted):
         raise RemoteProtocolError(f"{len(sent)} tensors for {what}, it has {len(wanted)}")

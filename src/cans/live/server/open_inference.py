@@ -12,7 +12,7 @@ from cans.errors import Refused, RemoteProtocolError
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.edge_service import Caller
-from cans.live.split import Array, SplitModel, Tensor
+from cans.live.split import Array, SplitModel, TensorSpec
 from cans.live.wire.messages import parse
 from cans.live.wire.proto import open_inference
 
@@ -89,7 +89,7 @@ class OpenInferenceService:
         return self._catalogue.find(name)
 
 
-def _inputs(request: Any, wanted: Sequence[Tensor]) -> dict[str, Array]:
+def _inputs(request: Any, wanted: Sequence[TensorSpec]) -> dict[str, Array]:
     raw = list(request.raw_input_contents)
     if raw and len(raw) != len(request.inputs):
         raise RemoteProtocolError(f"{len(raw)} raw contents for {len(request.inputs)} inputs")
@@ -100,7 +100,7 @@ def _inputs(request: Any, wanted: Sequence[Tensor]) -> dict[str, Array]:
     return {each.name: _array(*sent[each.name], each) for each in wanted}
 
 
-def _array(message: Any, raw: bytes | None, wanted: Tensor) -> Array:
+def _array(message: Any, raw: bytes | None, wanted: TensorSpec) -> Array:
     shape = tuple(message.shape)
     if message.datatype != DATATYPES[wanted.dtype] or shape != tuple(wanted.shape):
         raise RemoteProtocolError(

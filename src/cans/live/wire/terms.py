@@ -19,7 +19,7 @@ from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import POLICIES, Hyperparameters, PartitionTable, Policy, policy_named
 from cans.learning.plausibility import Limits
 from cans.learning.table import SEGMENTS
-from cans.live.split import Cutting, Point
+from cans.live.split import CutPoint, Cutting
 from cans.live.wire import messages
 from cans.live.wire.proto import edge
 
@@ -60,7 +60,7 @@ def refuse_unfit(policy: Policy, hyperparameters: Hyperparameters) -> None:
         raise InputError("beta_ms 'theory' needs the size and noise of the fleet; give a number")
 
 
-def table_version(table: PartitionTable, points: Sequence[Point]) -> str:
+def table_version(table: PartitionTable, points: Sequence[CutPoint]) -> str:
     """Names the features and the cuts: observations under another version never mix."""
     content = {
         "points": [[p.name, [[t.name, t.dtype, list(t.shape)] for t in p.tensors]] for p in points],

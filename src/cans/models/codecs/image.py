@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from io import BytesIO
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cans.errors import InputError
+from cans.models.codecs.codec import Codec, FloatCodec, exactly, register
+
+_JPEG_SHARE = 0.11  # of one byte per colour value, typical of quality 90
+_JPEG_TABLES = 600  # bytes that every JPEG begins with
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,65 @@ class ImageSpec:
             example = "0.485,0.456,0.406/0.229,0.224,0.225"
             raise InputError(f"--image must be MEAN/STD, e.g. {example}; got {text!r}") from None
         return cls(mean, std)
+
+
+class Pixels(FloatCodec):
+    """The picture's own bytes, and how they were normalised. `uint8` takes this form at point 0."""
+
+    name = "uint8"
+    kind = 4
+
+    def __init__(self, image: ImageSpec | None = None) -> None:
+        self._image = image or ImageSpec((0.0,), (1.0,))
+
+    def write(self, array: NDArray[Any]) -> bytes | None:
+        return _spec_bytes(self._image) + self.compressed(to_pixels(array, self._image))
+
+    def read(self, body: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        spec, rest = _read_spec(body)
+        axis = channel_axis(shape)
+        if axis is None or len(spec.mean) not in (1, shape[axis]):
+            raise ValueError("the tensor is no picture")
+        return from_pixels(self.uncompressed(rest, shape), spec, dtype.name)
+
+    def body_size(self, shape: tuple[int, ...]) -> int:
+        return len(_spec_bytes(self._image)) + self.compressed_size(prod(shape))
+
+    def compressed(self, pixels: NDArray[np.uint8]) -> bytes:
+        return pixels.tobytes()
+
+    def uncompressed(self, data: memoryview, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        return exactly(data, np.dtype(np.uint8), prod(shape)).reshape(shape)
+
+    def compressed_size(self, count: int) -> int:
+        return count
+
+
+@register
+class Jpeg(Pixels):
+    """A declared picture as JPEG, at point 0 only."""
+
+    name = "jpeg"
+    kind = 5
+    exact_size = False
+
+    def at(self, point_index: int, image: ImageSpec | None) -> Codec | None:
+        if point_index > 0:
+            return None
+        if image is None:
+            raise InputError(
+                "the codec jpeg sends pictures at point 0 only; declare --image MEAN/STD"
+            )
+        return Jpeg(image)
+
+    def compressed(self, pixels: NDArray[np.uint8]) -> bytes:
+        return to_jpeg(pixels)
+
+    def uncompressed(self, data: memoryview, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        return from_jpeg(bytes(data), shape)
+
+    def compressed_size(self, count: int) -> int:
+        return int(_JPEG_SHARE * count) + _JPEG_TABLES
 
 
 def channel_axis(shape: tuple[int, ...]) -> int | None:
@@ -105,3 +170,20 @@ def _pillow() -> Any:
     except ImportError:
         raise InputError("the codec jpeg needs Pillow: pip install 'cans-edge[image]'") from None
     return Image
+
+
+def _spec_bytes(spec: ImageSpec) -> bytes:
+    count = len(spec.mean)
+    return struct.pack(f"<B{2 * count}f", count, *spec.mean, *spec.std)
+
+
+def _read_spec(body: memoryview) -> tuple[ImageSpec, memoryview]:
+    (count,) = struct.unpack_from("<B", body)
+    if count not in (1, 3):
+        raise ValueError("a picture has one or three channels")
+    numbers = struct.unpack_from(f"<{2 * count}f", body, 1)
+    try:
+        spec = ImageSpec(numbers[:count], numbers[count:])
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return spec, body[1 + 8 * count :]

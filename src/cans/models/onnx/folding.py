@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, helper, numpy_helper
 
 from cans.models.onnx import shapes
-from cans.models.onnx.branches import take_known_branches
+from cans.models.onnx.cleaning import take_known_branches
 from cans.models.onnx.graph import RANDOM, reads, subgraphs
 from cans.models.onnx.tensors import Tensor
 from cans.models.run.slicing import wrap

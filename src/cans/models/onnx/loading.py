@@ -13,7 +13,7 @@ import onnx
 from cans.errors import CansError, ModelError
 from cans.models import builtin
 from cans.models.builtin.builder import POINTS_KEY
-from cans.models.builtin.weights import BuiltInWeights
+from cans.models.builtin.weight_file import BuiltInWeights
 from cans.models.onnx.cleaning import clean
 from cans.models.onnx.file import open_file
 from cans.models.onnx.folding import fold

@@ -8,7 +8,8 @@ from cans.errors import CansError
 from cans.models.onnx.graph import Graph
 from cans.models.onnx.model import Model
 from cans.models.onnx.tensors import CROSSING_TYPES, Tensor
-from cans.models.run.sessions import Settings, open_session, random_inputs
+from cans.models.run.inputs import random_inputs
+from cans.models.run.sessions import RuntimeOptions, open_session
 from cans.models.run.slicing import assemble
 
 _NAMES = frozenset(CROSSING_TYPES.values())
@@ -28,7 +29,7 @@ def trace(model: Model) -> dict[str, Tensor]:
     piece = assemble(model, model.graph.nodes, model.graph.inputs, names)
     generator = np.random.default_rng(0)
     try:
-        session = open_session(piece, model.weights, Settings())
+        session = open_session(piece, model.weights, RuntimeOptions())
         first, second = (session.run(random_inputs(model.inputs, generator)) for _ in range(2))
     except CansError:
         return {}

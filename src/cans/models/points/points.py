@@ -12,7 +12,6 @@ from cans.models.onnx.tensors import Tensor
 from cans.models.points.cost import Half
 from cans.models.points.counting import CLASSES, LAYOUT, NO_WORK
 from cans.models.points.fusion import Fusions
-from cans.models.points.selection import spread
 
 _MOST_TENSORS = 9  # more than this many is no cut worth suggesting
 
@@ -53,7 +52,7 @@ def find_points(
     if len(cuts) < 3:
         raise ModelError(_no_cut(model, max_tensors))
     points = _describe(model, cuts)
-    return points if max_points is None else _renumber(spread(points, max_points))
+    return points if max_points is None else _renumber(_spread(points, max_points))
 
 
 def _declared(model: Model) -> list[tuple[str, int]] | None:
@@ -164,3 +163,25 @@ def _no_cut(model: Model, max_tensors: int) -> str:
     inside = {node.kind for node in model.graph.nodes} & {"If", "Loop", "Scan"}
     reason = f" (its work is inside {', '.join(sorted(inside))})" if inside else ""
     return f"{model.name} has no cut that {max_tensors} tensor(s) can cross{reason}: {hint}"
+
+
+def _spread(points: Sequence[Point], keep: int) -> list[Point]:
+    """The two ends and the smallest crossing in each of `keep - 2` equal shares of the work."""
+    inner = list(points[1:-1])
+    wanted = keep - 2
+    if len(inner) <= wanted:
+        return list(points)
+    total = max(points[-1].front.total_macs, 1)
+    shares: dict[int, list[Point]] = {}
+    for point in inner:
+        share = min(wanted - 1, point.front.total_macs * wanted // total)
+        shares.setdefault(share, []).append(point)
+    chosen = [min(each, key=_size) for each in shares.values()]
+    # Work is uneven: shares without a cut leave places for the smallest crossings elsewhere.
+    rest = sorted((point for point in inner if point not in chosen), key=_size)
+    chosen += rest[: wanted - len(chosen)]
+    return [points[0], *sorted(chosen, key=lambda point: point.index), points[-1]]
+
+
+def _size(point: Point) -> tuple[int, int]:
+    return point.bytes, point.index

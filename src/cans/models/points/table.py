@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from os import PathLike
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cans import learning
+from cans.errors import InputError
 from cans.models.codecs.codec import codec_at
 from cans.models.codecs.image import ImageSpec
 from cans.models.onnx.loading import load
@@ -43,7 +47,11 @@ class PartitionTable(learning.PartitionTable):
         features: str = "rich",
         codecs: Sequence[str] = ("float32",),
         image: ImageSpec | None = None,
+        probe_bytes: Sequence[int] = (),
     ) -> PartitionTable:
+        """`probe_bytes`: sizes of messages that devices may send to time a link."""
+        if not codecs:
+            raise InputError("codecs must name at least one codec, e.g. float32")
         chosen: list[Point] = []
         names: list[str] = []
         sizes: list[int] = []
@@ -74,6 +82,7 @@ class PartitionTable(learning.PartitionTable):
             codec_of=[*names, codecs[0]],
             bytes_of=[*sizes, 0],
             names={segment: columns[segment][0] for segment in columns},
+            probe=_probe(columns["link"][0], probe_bytes, max(sizes)) if probe_bytes else None,
             digest=model.digest,
         )
 
@@ -81,3 +90,10 @@ class PartitionTable(learning.PartitionTable):
 def _elements(point: Point) -> int:
     """How many numbers cross at a point."""
     return sum(prod(tensor.shape) for tensor in point.tensors)
+
+
+def _probe(names: Sequence[str], probe_bytes: Sequence[int], largest: int) -> NDArray[np.float64]:
+    """The link's features of exchanges to time, on the scale of the table's columns."""
+    return np.array(
+        [[size / largest if each == "bytes" else 1.0 for each in names] for size in probe_bytes]
+    )

@@ -17,8 +17,8 @@ from cans.models.onnx.model import Model
 from cans.models.onnx.tensors import Tensor
 from cans.models.points.points import Point
 from cans.models.run.half_cache import BACK, FRONT, Dedicated, HalfCache, Key
-from cans.models.run.sessions import Session, open_session, random_inputs
-from cans.models.run.sessions import settings as checked_settings
+from cans.models.run.inputs import random_inputs
+from cans.models.run.sessions import Session, open_session, runtime_options
 from cans.models.run.slicing import assemble, constant_outputs, cut_out
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -97,8 +97,8 @@ class Executor:
         self.points = tuple(points)
         self.on_block = on_block
         self.local = local
-        self._settings = checked_settings(threads, providers)
-        self._halves = HalfCache(model, self._settings, memory_budget)
+        self._runtime = runtime_options(threads, providers)
+        self._halves = HalfCache(model, self._runtime, memory_budget)
         self._chain: list[Session | None] = [None] * (len(self.points) - 1)
         self._fixed: dict[str, NDArray[Any]] | None = None
         self._lock = Lock()  # around building blocks and the bookkeeping below
@@ -259,7 +259,7 @@ class Executor:
             for i in range(start, stop):
                 if self._chain[i] is None:
                     piece = cut_out(self.model, self.points[i].depth, self.points[i + 1].depth)
-                    self._chain[i] = open_session(piece, self.model.weights, self._settings)
+                    self._chain[i] = open_session(piece, self.model.weights, self._runtime)
             return [block for block in self._chain[start:stop] if block is not None]
 
     def _note(self, key: Stretch, sessions: list[Session]) -> tuple[int, bool]:
@@ -280,7 +280,7 @@ class Executor:
 
     def _compute_constants(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         piece = assemble(self.model, (), (), names)
-        return open_session(piece, self.model.weights, self._settings).run({})
+        return open_session(piece, self.model.weights, self._runtime).run({})
 
     def _span(self, key: Key) -> tuple[int, int]:
         """First block and number of blocks of a half."""

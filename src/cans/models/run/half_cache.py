@@ -8,7 +8,7 @@ from threading import Lock
 
 from cans.models.onnx.graph import Node
 from cans.models.onnx.model import Model
-from cans.models.run.sessions import Session, Settings, open_session
+from cans.models.run.sessions import RuntimeOptions, Session, open_session
 from cans.models.run.slicing import PRODUCTS, cut_out, worth_packing
 
 FRONT, BACK = "front", "back"
@@ -28,9 +28,9 @@ class Dedicated:
 class HalfCache:
     """The halves in use; the one unused for longest goes when memory is short. Thread-safe."""
 
-    def __init__(self, model: Model, settings: Settings, budget: int | None) -> None:
+    def __init__(self, model: Model, runtime: RuntimeOptions, budget: int | None) -> None:
         self._model = model
-        self._settings = settings
+        self._runtime = runtime
         self._lock = Lock()
         self._kept: OrderedDict[Key, Dedicated] = OrderedDict()
         weights = sum(model.weight_bytes(each) for each in model.graph.initializers)
@@ -49,7 +49,7 @@ class HalfCache:
         if cost > self.budget:
             return None
         piece = cut_out(self._model, start, stop)
-        return open_session(piece, self._model.weights, self._settings), cost
+        return open_session(piece, self._model.weights, self._runtime), cost
 
     def put(self, key: Key, dedicated: Dedicated) -> None:
         with self._lock:

@@ -9,13 +9,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto
 
 from cans.errors import InputError, ModelError, RunError
-from cans.models.onnx.tensors import Tensor
 from cans.models.onnx.weights import Weights
 from cans.models.run.slicing import Piece
 
@@ -23,7 +21,7 @@ _ERRORS_ONLY = 3
 
 
 @dataclass(frozen=True)
-class Settings:
+class RuntimeOptions:
     """How sessions run."""
 
     threads: int = 1
@@ -47,9 +45,9 @@ class Session:
         return dict(zip(self.outputs, found, strict=True))
 
 
-def open_session(piece: Piece, weights: Weights, settings: Settings) -> Session:
+def open_session(piece: Piece, weights: Weights, runtime: RuntimeOptions) -> Session:
     """A session for a piece; its big weights stay in their file and are mapped from there."""
-    options = _options(settings)
+    options = _options(runtime)
     wanted = [each for each in piece.proto.graph.initializer if each.name in piece.weights]
     folder = weights.folder(each.name for each in wanted)
     if folder is not None:
@@ -61,26 +59,26 @@ def open_session(piece: Piece, weights: Weights, settings: Settings) -> Session:
         options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         handle = ort.InferenceSession(
-            piece.proto.SerializeToString(), options, providers=list(settings.providers)
+            piece.proto.SerializeToString(), options, providers=list(runtime.providers)
         )
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot run this model: {first_line(error)}") from None
     return Session(piece.inputs, piece.outputs, handle)
 
 
-def settings(threads: int, providers: Sequence[str] | None) -> Settings:
-    """Checked settings."""
+def runtime_options(threads: int, providers: Sequence[str] | None) -> RuntimeOptions:
+    """Checked options."""
     if threads < 1:
         raise InputError("threads must be at least 1")
     if providers is None:
-        return Settings(threads)
+        return RuntimeOptions(threads)
     available = ort.get_available_providers()
     for each in providers:
         if each not in available:
             raise InputError(
                 f"execution provider {each!r} is not here; choose of: {', '.join(available)}"
             )
-    return Settings(threads, tuple(providers))
+    return RuntimeOptions(threads, tuple(providers))
 
 
 def first_line(error: Exception) -> str:
@@ -88,13 +86,13 @@ def first_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _options(settings: Settings) -> ort.SessionOptions:
+def _options(runtime: RuntimeOptions) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = settings.threads
+    options.intra_op_num_threads = runtime.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     options.add_session_config_entry("session.use_env_allocators", "1" if _one_arena() else "0")
-    if settings.threads > 1:
+    if runtime.threads > 1:
         # Every session has its own threads; those of idle sessions must not burn the cores.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
@@ -124,16 +122,3 @@ def _refer(tensor: TensorProto, weights: Weights, folder: Path) -> None:
         ("length", region.length),
     ):
         tensor.external_data.add(key=key, value=str(value))
-
-
-def random_inputs(
-    tensors: Sequence[Tensor], generator: np.random.Generator
-) -> dict[str, NDArray[Any]]:
-    """Harmless values: normal numbers, or zeros and ones (token ids, masks) for integers."""
-    values: dict[str, NDArray[Any]] = {}
-    for each in tensors:
-        if np.issubdtype(np.dtype(each.dtype), np.floating):
-            values[each.name] = generator.standard_normal(each.shape).astype(each.dtype)
-        else:
-            values[each.name] = generator.integers(0, 2, each.shape).astype(each.dtype)
-    return values

@@ -10,13 +10,14 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from cans.errors import CansError, InputError, ModelError
-from cans.models.codecs.codec import Codec, codec_at, decode
+from cans.models.codecs.codec import Codec, codec_at
 from cans.models.codecs.image import ImageSpec, channel_axis, from_pixels
 from cans.models.onnx.model import Model
 from cans.models.onnx.tensors import Tensor
 from cans.models.points.points import Point
 from cans.models.run.executor import Executor
-from cans.models.run.sessions import Settings, first_line, open_session, random_inputs
+from cans.models.run.inputs import random_inputs
+from cans.models.run.sessions import RuntimeOptions, first_line, open_session
 from cans.models.run.slicing import assemble
 
 Arrays = dict[str, NDArray[Any]]
@@ -107,14 +108,14 @@ def _original_session(model: Model) -> ort.InferenceSession:
         except Exception:  # e.g. two nodes of one name: harmless, but the runtime refuses the file
             pass
     piece = assemble(model, model.graph.nodes, model.graph.inputs, model.outputs)
-    return open_session(piece, model.weights, Settings()).handle
+    return open_session(piece, model.weights, RuntimeOptions()).handle
 
 
 def run_split(executor: Executor, point: Point, inputs: Arrays, codec: Codec) -> tuple[Arrays, int]:
     """Front-end, over the wire format, back-end. Also the bytes that crossed."""
     front = executor.run_front(point.index, inputs)
     payloads = {name: codec.encode(value) for name, value in front.crossing.items()}
-    crossing = {t.name: decode(payloads[t.name], t.shape, t.dtype) for t in point.tensors}
+    crossing = {t.name: codec.decode(payloads[t.name], t.shape, t.dtype) for t in point.tensors}
     back = executor.run_back(point.index, crossing)
     return {**front.outputs, **back.outputs}, sum(map(len, payloads.values()))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from threading import Lock
 from types import FunctionType, ModuleType
 from typing import Any
 
+from cans.cache import cache_folder
 from cans.learning import algebra, arithmetic, physical, state
 from cans.simulation.engines import fast
 
@@ -76,9 +76,4 @@ def _cache_folder() -> Path:
         inspect.getsource(module) for module in (state, algebra, physical, arithmetic, fast)
     )
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
-    folder = Path.home() / ".cache" / "cans" / f"compiled-{digest}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # no home to write to
-        folder = Path(tempfile.gettempdir()) / f"cans-compiled-{digest}"
-    return folder
+    return cache_folder(f"compiled-{digest}")

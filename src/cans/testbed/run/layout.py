@@ -47,8 +47,6 @@ def seats(experiment: Experiment) -> list[DeviceSeat]:
 
 def choices(experiment: Experiment, model: str) -> list[ChoiceInfo]:
     """The choices that the server's table will offer."""
-    from cans.models import codec_at
-
     cutting = Cutting(max_points=experiment.max_points)
     made = split(
         load_model(model, cutting), cutting, codecs=experiment.codecs, features=experiment.features
@@ -57,10 +55,7 @@ def choices(experiment: Experiment, model: str) -> list[ChoiceInfo]:
     table = made.table
     for row in range(table.choices):
         point: Any = made.points[table.point_of[row]]
-        codec = codec_at(table.codec_of[row], point.index, None)
-        size = 0
-        if row != table.local and codec is not None:
-            size = sum(codec.size(each.shape, each.dtype) for each in point.tensors)
+        size = table.bytes_of[row]
         front, back = point.front.total_macs, point.back.total_macs
         found.append(
             ChoiceInfo(row, point.index, point.name, table.codec_of[row], size, front, back)

@@ -1,6 +1,7 @@
-"""The simulator's tables of the backbones; `python -m cans.models.tools.backbones` writes them.
+"""The simulator's tables of the backbones.
 
-The simulator reads them as data, so that a researcher needs no ONNX to simulate.
+`python -m cans.models.tools.backbone_tables` writes them. The simulator reads them as data, so that
+a researcher needs no ONNX to simulate.
 """
 
 from __future__ import annotations

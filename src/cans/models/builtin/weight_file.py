@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from cans.cache import cache_folder
 from cans.models.builtin import BuiltIn
 from cans.models.builtin.builder import Recipe
 from cans.models.onnx.weights import Region, Weights
@@ -47,18 +48,6 @@ class BuiltInWeights(Weights):
             each.name: Region(path, offset, 4 * each.elements)
             for each, offset in zip(self._built.recipes, offsets, strict=True)
         }
-
-
-def cache_folder() -> Path:
-    """`$CANS_CACHE`, else the user's cache folder, else (not writable) a temporary one."""
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(os.environ.get("CANS_CACHE") or f"{home}/cans").expanduser().resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="cans-"))
 
 
 def values(recipe: Recipe, seed: int) -> NDArray[np.float32]:
