@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cans.learning import Context, DeviceLearner, EdgeAggregator, Latencies, policy_named
-from cans.live.wire import messages
+from cans.live.wire import learned
 from cans.simulation.worlds.named import make_world
 
 TABLE = make_world("layered", "resnet50", 3).table
@@ -24,7 +24,7 @@ def test_resuming_changes_nothing(policy) -> None:
             for upload in uploads:
                 learner.adopt(edge.merge(upload, float(t)))
 
-    kept = [messages.record_in(messages.record_out(record)) for record in learner.records()]
+    kept = [learned.record_in(learned.record_out(record)) for record in learner.records()]
     resumed = DeviceLearner(TABLE, policy_named(policy))
     resumed.restore(kept)
 

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from cans.errors import CansError
-from cans.learning import Latencies
+from cans.learning import Latencies, Upload
 from cans.live.device.breaker import BreakerSettings
 from cans.live.device.device import Device
-from cans.live.device.journal import read
 from cans.live.store import Store, open_store
-from cans.live.wire.proto import edge
+from cans.live.wire.messages import SyncRequest
+from cans.live.wire.state import read
 from tests.live.ledger import Ledger, check_conservation, expected, stored, unsent
 from tests.live.postgres import Postgres
 from tests.live.process import agent, eager, free_port, server
@@ -254,7 +254,7 @@ def duplicates_and_reordering(folder: Path, times: int) -> Tally:
     tally = Tally()
     with running(toy(), terms=eager(), store=f"sqlite:{folder / 'pools.sqlite'}") as edge_server:
         load = Load(edge_server.address, folder)
-        seen: list[object] = []
+        seen: list[Upload] = []
         for device in load.devices:
             link = device._contact.links[0]
             original = link.sync
@@ -269,7 +269,7 @@ def duplicates_and_reordering(folder: Path, times: int) -> Tally:
         for _ in range(times):
             again = chance.choices(seen, k=5)
             chance.shuffle(again)
-            type(link).sync(link, edge.SyncRequest(uploads=again), 5.0).result(5.0)
+            type(link).sync(link, SyncRequest(tuple(again)), 5.0).result(5.0)
         load.stop()
         check_conservation(edge_server.store(), load.devices, load.books)
         tally = load.tally

@@ -12,7 +12,7 @@ import grpc
 
 from cans.learning import PoolKey
 from cans.live.split import SplitModel
-from cans.live.wire import frame, messages
+from cans.live.wire import frame, learned
 from cans.live.wire.proto import edge, open_inference
 from tests.live.values import statistics
 
@@ -59,13 +59,13 @@ class Fuzzer:
     def _key(self, **changes: str) -> Any:
         table = self._model.table
         key = PoolKey(table.digest, table.version, self._policy, "back", "everyone")
-        return messages.key_out(key._replace(**changes))
+        return learned.key_out(key._replace(**changes))
 
     def _upload(self, **changes: Any) -> Any:
         fields: dict[str, Any] = {
             "device": "hostile", "incarnation": "1", "key": self._key(),
             "sequence": self._random.randrange(100),
-            "statistics": messages.statistics_out(statistics(self._random.randrange(99))),
+            "statistics": learned.statistics_out(statistics(self._random.randrange(99))),
         }  # fmt: skip
         return edge.Upload(**{**fields, **changes})
 
@@ -124,7 +124,7 @@ class Fuzzer:
 
     def not_finite(self) -> Message:
         value = self._random.choice([math.nan, math.inf, -math.inf])
-        bad = messages.statistics_out(statistics(1))
+        bad = learned.statistics_out(statistics(1))
         where = self._random.choice(["sigma", "b", "squares", "weight"])
         if where in ("sigma", "b"):
             getattr(bad, where)[0] = value
@@ -134,7 +134,7 @@ class Fuzzer:
 
     def implausible(self) -> Message:
         """Well-formed, and a lie: acknowledged so that it is not sent again, and kept out."""
-        bad = messages.statistics_out(statistics(1))
+        bad = learned.statistics_out(statistics(1))
         match self._random.randrange(4):
             case 0:
                 bad.b[0] = 1e12
@@ -147,7 +147,7 @@ class Fuzzer:
         return self._sync({"OK"}, statistics=bad, sequence=self._random.randrange(3000))
 
     def wrong_dimension(self) -> Message:
-        other = messages.statistics_out(statistics(1, 3, self._random.choice([1, 3, 9])))
+        other = learned.statistics_out(statistics(1, 3, self._random.choice([1, 3, 9])))
         return self._sync({"INVALID_ARGUMENT"}, statistics=other)
 
     def stale_table(self) -> Message:

@@ -16,11 +16,11 @@ from cans.learning import DeviceIdentity
 from cans.learning.part import PartRecord
 from cans.live.device.breaker import BreakerSettings, CircuitBreaker
 from cans.live.device.exits import Exits, confidence, parse_exit
-from cans.live.device.journal import DeviceState, RefusedUploads, read, written
 from cans.live.device.route import Route
 from cans.live.device.statefile import StateFile, free_slot
 from cans.live.device.timing import LocalTimes
-from cans.live.server.admission import Admission
+from cans.live.server.workers import Admission
+from cans.live.wire.state import DeviceState, RefusedUploads, read, written
 from tests.live.toy import toy
 from tests.live.values import KEY, statistics
 

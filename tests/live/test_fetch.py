@@ -218,7 +218,7 @@ def test_names_that_are_in_each_others_way() -> None:
 
 
 def test_only_files_of_the_model_are_sent(spread: Path, tmp_path: Path) -> None:
-    from cans.live.wire.proto import edge
+    from cans.live.wire.model_files import FetchRequest
 
     secret = spread.parent / "secret.txt"
     secret.write_text("nobody's business")
@@ -226,7 +226,7 @@ def test_only_files_of_the_model_are_sent(spread: Path, tmp_path: Path) -> None:
         link = Link(server.address)
         for name in ("secret.txt", "../spread.onnx", str(secret), "layers", "spread.onnx"):
             with pytest.raises(Refused, match="belongs to"):
-                list(link.fetch(edge.FetchModelRequest(file=name)))
+                list(link.fetch(FetchRequest(file=name)))
         link.close()
 
 

@@ -11,11 +11,10 @@ import pytest
 from cans.errors import LocalProtocolError
 from cans.learning import PoolKey, SufficientStatistics, Upload
 from cans.live.device.device import Device
-from cans.live.device.journal import read
 from cans.live.server import pools
-from cans.live.wire import messages
 from cans.live.wire.link import Link
-from cans.live.wire.proto import edge
+from cans.live.wire.messages import SyncRequest
+from cans.live.wire.state import read
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager
 from tests.live.running import running
@@ -99,7 +98,7 @@ def test_a_kill_before_the_refusal_was_heard_of(
 
 def sync(link: Link, key: PoolKey, value: SufficientStatistics, sequence: int = 0) -> Any:
     upload = Upload("hostile", "1", key, 0, sequence, value)
-    request = edge.SyncRequest(uploads=[messages.upload_out(upload)])
+    request = SyncRequest((upload,))
     return link.sync(request, 5.0).result()
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from cans.errors import InputError, Refused
 from cans.live.device.device import Device
+from cans.live.server.identity import TokenFile
 from cans.live.server.server import ServerOptions
-from cans.live.server.tokens import TokenFile
 from cans.live.wire.tls import ClientTls, ServerTls
 from tests.live.certificates import Authority
 from tests.live.running import Running, running, terms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,35 +12,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cans.errors import RemoteProtocolError
+from cans.errors import Refused, RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, SufficientStatistics
 from cans.learning.part import PartRecord
-from cans.live.wire import frame, messages
+from cans.live.split import Cutting
+from cans.live.wire import frame, learned
+from cans.live.wire.inference import (
+    Assembly,
+    InferHeader,
+    InferReply,
+    InferRequest,
+    TensorMeta,
+    first_piece,
+)
+from cans.live.wire.messages import (
+    JoinRequest,
+    PoolNews,
+    PoolUpdate,
+    ProbeReply,
+    ProbeRequest,
+    SyncReply,
+    SyncRequest,
+    WatchRequest,
+    Welcome,
+)
+from cans.live.wire.model_files import FetchRequest, FileDigest, ModelChunk
+from cans.live.wire.open_inference import WholeRequest
 from cans.live.wire.proto import edge
+from tests.live.running import terms
+from tests.live.toy import toy
 from tests.live.values import KEY, some_statistics, upload
 
 
 @given(some_statistics())
 def test_statistics_round_trip(value: SufficientStatistics) -> None:
-    data = messages.serialized(messages.statistics_out(value))
-    back = messages.statistics_in(messages.parse(edge.Statistics, data))
+    data = learned.statistics_to_bytes(value)
+    back = learned.statistics_from_bytes(data)
     assert back.equals(value, tolerance=0.0)
     assert len(data) <= 8 * (value.dimension * (value.dimension + 1) // 2 + value.dimension + 4) + 9
 
 
 def test_other_round_trips() -> None:
     identity = DeviceIdentity("a", "b", "c", "d")
-    assert messages.identity_in(messages.identity_out(identity)) == identity
+    assert learned.identity_in(learned.identity_out(identity)) == identity
     sent = upload("a", 3, seed=5)
-    back = messages.upload_in(messages.upload_out(sent))
+    back = learned.upload_in(learned.upload_out(sent))
     assert (back.key, back.sequence, back.time) == (sent.key, sent.sequence, sent.time)
     for acknowledged in (None, 0, 7):
         download = Download(KEY, 2, sent.statistics, 9, acknowledged, 1.5)
-        again = messages.download_in(messages.download_out(download))
+        again = learned.download_in(learned.download_out(download))
         assert (again.epoch, again.round, again.acknowledged) == (2, 9, acknowledged)
     for pending in (None, sent.statistics):
         record = PartRecord(KEY, 1, 4, sent.statistics, sent.statistics, pending, sent.statistics)
-        kept = messages.record_in(messages.record_out(record))
+        kept = learned.record_in(learned.record_out(record))
         assert (kept.sequence, kept.sent is None) == (4, pending is None)
 
 
@@ -57,20 +82,20 @@ def test_other_round_trips() -> None:
 def test_impossible_statistics(changes: dict[str, Any]) -> None:
     good: dict[str, Any] = {"sigma": [1.0, 0.0, 1.0], "b": [1.0, 1.0], "count": 1, "weight": 1.0}
     with pytest.raises(RemoteProtocolError):
-        messages.statistics_in(edge.Statistics(**{**good, **changes}))
+        learned.statistics_in(edge.Statistics(**{**good, **changes}))
 
 
 @given(st.binary(max_size=300))
 def test_garbage_raises_only_the_protocol_error(data: bytes) -> None:
     readers = (
-        (edge.Upload, messages.upload_in),
-        (edge.Download, messages.download_in),
-        (edge.PartRecord, messages.record_in),
-        (edge.Identity, messages.identity_in),
+        (edge.Upload, learned.upload_in),
+        (edge.Download, learned.download_in),
+        (edge.PartRecord, learned.record_in),
+        (edge.Identity, learned.identity_in),
     )
     for kind, read in readers:
         with suppress(RemoteProtocolError):
-            read(messages.parse(kind, data))
+            read(learned.parse(kind, data))
     with suppress(RemoteProtocolError):
         frame.parted(data)
 
@@ -121,4 +146,125 @@ def test_too_many_tensors() -> None:
 def test_names_are_bounded() -> None:
     for bad in ("", "x" * 257, "a\nb"):
         with pytest.raises(RemoteProtocolError):
-            messages.name(bad, "device")
+            learned.name(bad, "device")
+
+
+# --- whole messages ---
+
+IDENTITY = DeviceIdentity("a", "b", "c", "d")
+
+
+def welcome(**changes: Any) -> Welcome:
+    model = toy()
+    update = PoolUpdate(Download(KEY, 2, upload("a", 3).statistics, 9, 7, 1.5), "too far off")
+    given: dict[str, Any] = {
+        "server": "edge", "time": 12.5, "terms": terms("cans"), "table": model.table,
+        "cutting": Cutting(2, None, "0.5/0.5", (("x", (1, 3)),)), "pools": (update,),
+        "model_name": "toy",
+    }  # fmt: skip
+    return Welcome(**{**given, **changes})
+
+
+def header(**changes: Any) -> InferHeader:
+    given: dict[str, Any] = {
+        "device": "a", "incarnation": "b", "model": "m", "table": "t", "point": 3,
+        "codec": "float32", "tensors": (TensorMeta("x", "float32", (1, 2)),),
+        "known": {KEY: (1, 4)}, "patience_ms": 250.0,
+    }  # fmt: skip
+    return InferHeader(**{**given, **changes})
+
+
+def test_messages_without_statistics_come_back_equal() -> None:
+    for message in (
+        JoinRequest(IDENTITY, "model"),
+        WatchRequest("a", {KEY: (1, 2)}),
+        ProbeRequest(100),
+        ProbeReply(5.0),
+        FetchRequest("model", 7, "weights.bin"),
+        ModelChunk(b"data"),
+        ModelChunk(file=FileDigest("m.onnx", 9, "ab"), beside=(FileDigest("w", 1, "cd"),)),
+        PoolNews((), 3.0),
+        SyncReply((), 3.0),
+    ):
+        assert type(message).from_bytes(message.to_bytes()) == message
+
+
+def test_a_welcome_comes_back_as_it_was() -> None:
+    sent = welcome()
+    back = Welcome.from_bytes(sent.to_bytes())
+    assert (back.server, back.time, back.terms, back.cutting) == ("edge", 12.5, sent.terms,
+                                                                 sent.cutting)  # fmt: skip
+    assert back.table.version == sent.table.version
+    assert (back.pools[0].refused, back.pools[0].download.acknowledged) == ("too far off", 7)
+    assert Welcome.from_bytes(sent.without_pools().to_bytes()).pools == ()
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -1.0, 1e12])
+def test_no_clock_follows_an_impossible_time(time: float) -> None:
+    for message in (welcome(time=time), SyncReply((), time), PoolNews((), time), ProbeReply(time)):
+        with pytest.raises(RemoteProtocolError, match="no time of a clock"):
+            type(message).from_bytes(message.to_bytes())
+
+
+def test_one_bad_pool_does_not_cost_the_others() -> None:
+    update = welcome().pools[0]
+    bad = PoolUpdate(replace(update.download, time=math.nan))
+    back = SyncReply.from_bytes(SyncReply((bad, update, bad), 1.0).to_bytes())
+    assert [each.refused for each in back.pools] == ["too far off"]
+    with pytest.raises(RemoteProtocolError, match="at most 64"):
+        SyncReply.from_bytes(SyncReply((update,) * 65, 1.0).to_bytes())
+
+
+def test_a_request_is_the_same_whole_and_in_pieces() -> None:
+    tensors = [memoryview(bytes(range(256)) * 5000), memoryview(b"xyz")]
+    sent = InferRequest(header(tensors=(TensorMeta("x", "uint8", (1,)),) * 2), tensors)
+    whole = InferRequest.from_bytes(sent.to_bytes())
+    first, *pieces = sent.pieces()
+    announced = first_piece(first)
+    assembly = Assembly(announced.sizes)
+    for each in pieces:
+        assembly.add(each)
+    assert whole.header == sent.header == replace(announced, sizes=())
+    assert list(whole.tensors) == list(assembly.tensors()) == tensors
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": ""},
+        {"model": "x" * 300},
+        {"codec": "\n"},
+        {"patience_ms": math.nan},
+        {"patience_ms": -1.0},
+        {"point": 2**31},
+        {"tensors": (TensorMeta("x", "float32", (1,) * 40),)},
+        {"known": {KEY._replace(scope=str(i)): (0, 0) for i in range(65)}},
+        {"uploads": (upload("a", 0),) * 65},
+        {"sizes": (1,) * 2000},
+    ],
+)
+def test_headers_that_cannot_be(changes: dict[str, Any]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        InferRequest.from_bytes(InferRequest(header(**changes), []).to_bytes())
+
+
+def test_outputs_that_cannot_be() -> None:
+    def reply(meta: TensorMeta) -> bytes:
+        meta_out = edge.TensorMeta(name=meta.name, dtype=meta.dtype, shape=meta.shape)
+        return frame.joined(
+            edge.InferReplyHeader(tensors=[meta_out]).SerializeToString(), [b"abcd"]
+        )
+
+    good = InferReply.from_bytes(reply(TensorMeta("y", "uint8", (2, 2))))
+    assert good.outputs["y"].tolist() == [[97, 98], [99, 100]]
+    for bad in (("y", "float32", (2,)), ("y", "object", (1,)), ("y", "nonsense", (4,))):
+        with pytest.raises(RemoteProtocolError):
+            InferReply.from_bytes(reply(TensorMeta(*bad)))
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_no_message(data: bytes) -> None:
+    for kind in (JoinRequest, Welcome, SyncRequest, SyncReply, WatchRequest, PoolNews,
+                 FetchRequest, ModelChunk, InferRequest, InferReply, WholeRequest):  # fmt: skip
+        with suppress(RemoteProtocolError, Refused):
+            kind.from_bytes(data)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from time import sleep
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from cans.errors import LocalProtocolError, RemoteProtocolError, RunError, Unreachable
 from cans.live.safe_files import appending, check_names, one_at_a_time, size_of
-from cans.live.wire.link import Link
-from cans.live.wire.proto import edge
+from cans.live.wire.link import Link, Stream
+from cans.live.wire.model_files import FetchRequest, FileDigest, ModelChunk
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -100,7 +100,7 @@ class _Fetching:
             have = out.tell()
             if file.size is not None and have > file.size:
                 have = out.truncate(0)
-            request = edge.FetchModelRequest(model=self._digest, offset=have, file=file.name)
+            request = FetchRequest(self._digest, have, file.name)
             stream = self._link.fetch(request)
             try:
                 self._write(file, have, stream, out)
@@ -114,15 +114,17 @@ class _Fetching:
             out.flush()
             os.fsync(out.fileno())  # a cut of power must not leave a name without its bytes
 
-    def _write(self, file: _File, have: int, stream: Any, out: BinaryIO) -> None:
+    def _write(self, file: _File, have: int, stream: Stream[ModelChunk], out: BinaryIO) -> None:
         size, others = None, 0
         for chunk in stream:
             if size is None:
-                size = chunk.size
-                if chunk.sha256 != file.sha256 or file.size not in (None, size):
+                if chunk.file is None:
+                    raise RemoteProtocolError("the server sent data before it named the file")
+                size = chunk.file.size
+                if chunk.file.sha256 != file.sha256 or file.size not in (None, size):
                     raise RemoteProtocolError("the server's model changed while it was fetched")
                 if file is self._main:
-                    self._announced(chunk)
+                    self._announced(size, chunk.beside)
                 others = self._have() - have
             out.write(chunk.data)
             have += len(chunk.data)
@@ -133,15 +135,15 @@ class _Fetching:
         if size is None or have < size:
             raise Unreachable("the model stopped coming")
 
-    def _announced(self, chunk: Any) -> None:
+    def _announced(self, size: int, beside: Sequence[FileDigest]) -> None:
         """What comes beside the model file; nothing is written before it is known to fit."""
         folder = self._main.path.parent
-        if chunk.beside and self._main.sha256 == self._digest:
+        if beside and self._main.sha256 == self._digest:
             raise RemoteProtocolError("a model in one file has none beside it")
-        check_names([each.name for each in chunk.beside], self._main.path.name)
+        check_names([each.name for each in beside], self._main.path.name)
         self._beside = [_File(each.name, folder / each.name, each.sha256, each.size)
-                        for each in chunk.beside]  # fmt: skip
-        self._total = chunk.size + sum(each.size for each in chunk.beside)
+                        for each in beside]  # fmt: skip
+        self._total = size + sum(each.size for each in beside)
         missing, free = self._total - self._have(), shutil.disk_usage(folder).free
         if missing > free:
             raise RunError(f"the model needs {missing} more bytes in {folder}, {free} are free")

@@ -12,7 +12,7 @@ from typing import Any
 from cans import models
 from cans.errors import ModelError, Refused, RemoteProtocolError
 from cans.live.split import ModelFile, SplitModel
-from cans.live.wire.proto import edge
+from cans.live.wire.model_files import FileDigest, ModelChunk
 
 _log = logging.getLogger(__name__)
 CHUNK = 1 << 20
@@ -53,7 +53,7 @@ def _described(name: str, path: Path, whole: Any) -> ModelFile:
     return ModelFile(name, path, size, own.hexdigest())
 
 
-async def chunks(model: SplitModel, name: str, offset: int) -> AsyncIterator[Any]:
+async def chunks(model: SplitModel, name: str, offset: int) -> AsyncIterator[ModelChunk]:
     """A file of a model, by name; the first chunk says what it will be, and has no data."""
     if not model.files:
         raise Refused(f"{model.name} has no file to send", "UNIMPLEMENTED")
@@ -72,12 +72,11 @@ async def chunks(model: SplitModel, name: str, offset: int) -> AsyncIterator[Any
         if offset > wanted.size:
             raise RemoteProtocolError(f"offset {offset} in a file of {wanted.size} bytes")
         file.seek(offset)
-        yield edge.ModelChunk(
-            size=wanted.size,
-            sha256=wanted.sha256,
-            name=wanted.name,
-            beside=[edge.ModelFile(name=each.name, size=each.size, sha256=each.sha256)
-                    for each in beside if wanted is main],
-        )  # fmt: skip
+        others = beside if wanted is main else []
+        yield ModelChunk(file=_digest(wanted), beside=tuple(map(_digest, others)))
         while data := await loop.run_in_executor(None, file.read, CHUNK):
-            yield edge.ModelChunk(data=data)
+            yield ModelChunk(data)
+
+
+def _digest(file: ModelFile) -> FileDigest:
+    return FileDigest(file.name, file.size, file.sha256)

@@ -9,7 +9,6 @@ import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from cans.errors import CansError, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
@@ -25,9 +24,8 @@ from cans.live.device.inbox import (
     Welcomed,
 )
 from cans.live.device.options import DeviceOptions
-from cans.live.wire import messages
 from cans.live.wire.link import Link, Stream
-from cans.live.wire.proto import edge
+from cans.live.wire.messages import JoinRequest, PoolNews, SyncRequest, WatchRequest, Welcome
 
 _log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
@@ -44,20 +42,16 @@ class Contact:
             Link(server, tls=options.tls, token=options.token) for server in options.servers
         ]
         self._joiner = ThreadPoolExecutor(1, thread_name_prefix="cans-join")
-        self._stream: Stream | None = None
+        self._stream: Stream[PoolNews] | None = None
         self._closed = False
 
     # --- joining ---
 
     def join(
         self, server: int, identity: DeviceIdentity, model: str, uploads: Sequence[Upload] = ()
-    ) -> Any:
+    ) -> Welcome:
         """Join and wait; raises why not."""
-        request = edge.JoinRequest(
-            identity=messages.identity_out(identity),
-            model=model,
-            uploads=[messages.upload_out(each) for each in uploads],
-        )
+        request = JoinRequest(identity, model, tuple(uploads))
         return self.links[server].join(request, self._options.connect_seconds)
 
     def join_later(self, server: int, identity: DeviceIdentity, model: str) -> None:
@@ -80,8 +74,7 @@ class Contact:
 
     def sync(self, server: int, uploads: Sequence[Upload]) -> None:
         """Send uploads; a `Synced` or `NotSynced` will come."""
-        request = edge.SyncRequest(uploads=[messages.upload_out(each) for each in uploads])
-        pending = self.links[server].sync(request, SYNC_SECONDS)
+        pending = self.links[server].sync(SyncRequest(tuple(uploads)), SYNC_SECONDS)
 
         def done() -> None:
             try:
@@ -116,8 +109,7 @@ class Contact:
     def watch(self, server: int, device: str, known: dict[PoolKey, tuple[int, int]]) -> None:
         """Hear of every change of these pools; a `WatchEnded` will come one day."""
         self.stop_watching()
-        request = edge.WatchRequest(device=device, known=known_out(known))
-        stream = self._stream = self.links[server].watch(request)
+        stream = self._stream = self.links[server].watch(WatchRequest(device, known))
 
         def listen() -> None:
             error: CansError | None = None
@@ -149,10 +141,3 @@ class Contact:
         self._joiner.shutdown(wait=False, cancel_futures=True)
         for link in self.links:
             link.close()
-
-
-def known_out(known: dict[PoolKey, tuple[int, int]]) -> list[Any]:
-    return [
-        edge.KnownPool(key=messages.key_out(key), epoch=epoch, round=round_)
-        for key, (epoch, round_) in known.items()
-    ]

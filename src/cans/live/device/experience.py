@@ -20,13 +20,12 @@ from cans.learning import (
     Upload,
 )
 from cans.learning.part import pool_key
-from cans.live.device.journal import DeviceState, RefusedUploads
 from cans.live.device.statefile import StateFile
 from cans.live.device.timing import believable
 from cans.live.split import SplitModel
-from cans.live.wire import messages
-from cans.live.wire.proto import edge
-from cans.live.wire.terms import Terms, table_in, terms_in
+from cans.live.wire.messages import PoolUpdate, Welcome
+from cans.live.wire.state import DeviceState, RefusedUploads
+from cans.live.wire.terms import Terms
 
 _log = logging.getLogger(__name__)
 Version = tuple[int, int]
@@ -57,21 +56,18 @@ class Experience:
     def _resume(self) -> None:
         """Go on under the terms of last time, before any server has been reached."""
         try:
-            self.accept(messages.parse(edge.Welcome, self._state.welcome))
+            self.accept(Welcome.from_bytes(self._state.welcome))
         except CansError as error:
             _log.warning("kept terms cannot be used", extra={"reason": str(error)})
 
-    def accept(self, welcome: Any) -> None:
+    def accept(self, welcome: Welcome) -> None:
         """Learn under a server's terms. What was learned under others is kept apart."""
-        terms, table = terms_in(welcome), table_in(welcome.table)
+        terms, table = welcome.terms, welcome.table
         check_table(table, self._model)
         if not self._same(terms, table):
             self._begin(terms, table)
         self.adopt(welcome.pools)
-        kept = edge.Welcome()
-        kept.CopyFrom(welcome)
-        del kept.pools[:]
-        self._state = replace(self._state, welcome=kept.SerializeToString())
+        self._state = replace(self._state, welcome=welcome.without_pools().to_bytes())
 
     def _same(self, terms: Terms, table: PartitionTable) -> bool:
         return (
@@ -150,19 +146,18 @@ class Experience:
         self._state = replace(self._state, inferences=self._state.inferences + 1)
         self._keep(lasting)
 
-    def adopt(self, pools: Iterable[Any]) -> None:
+    def adopt(self, pools: Iterable[PoolUpdate]) -> None:
         """Take over pools; whatever is not one of ours is passed over."""
         if self.learner is None:
             return
-        for message in pools:
+        for download, refused in pools:
             try:
-                download = messages.download_in(message)
                 self._check(download.key, download.statistics.sigma)
             except RemoteProtocolError as error:
                 _log.warning("pool passed over", extra={"reason": str(error)})
                 continue
-            if message.refused and download.acknowledged is not None:
-                self._set_aside(download.key, download.acknowledged, message.refused)
+            if refused and download.acknowledged is not None:
+                self._set_aside(download.key, download.acknowledged, refused)
             self.learner.adopt(download)
             version = (download.epoch, download.round)
             self.known[download.key] = max(self.known[download.key], version)

@@ -11,12 +11,13 @@ from typing import Any
 
 from cans.errors import CansError
 from cans.learning import Upload
+from cans.live.wire.messages import PoolUpdate, Welcome
 
 
 @dataclass(frozen=True)
 class Welcomed:
     server: int
-    welcome: Any
+    welcome: Welcome
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class NotWelcomed:
 class Synced:
     server: int
     uploads: Sequence[Upload]
-    pools: Any
+    pools: tuple[PoolUpdate, ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class NotSynced:
 
 @dataclass(frozen=True)
 class News:
-    pools: Any
+    pools: tuple[PoolUpdate, ...]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from cans.errors import (
 )
 from cans.learning import Choice
 from cans.live.device.choosing import Chooser
-from cans.live.device.contact import Contact, known_out
+from cans.live.device.contact import Contact
 from cans.live.device.deadline import Abandonment, Patience
 from cans.live.device.exits import Exits
 from cans.live.device.experience import Experience
@@ -31,10 +31,8 @@ from cans.live.device.options import DeviceOptions
 from cans.live.device.report import Report, Why
 from cans.live.device.timing import LocalTimes, Measured, parted
 from cans.live.split import Array, Arrays, FrontRun, SplitModel
-from cans.live.wire import messages
-from cans.live.wire.link import Reply
-from cans.live.wire.outputs import outputs_in
-from cans.live.wire.proto import edge
+from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
+from cans.live.wire.messages import PoolUpdate
 
 _RACED = "; answered when this device had begun to finish by itself"
 
@@ -58,7 +56,7 @@ class Round:
     measured: Measured
     tell: Callable[[], Report]  # explains it; to be called before anything is learned from it
     front: int  # the point to which the front-end ran in one piece
-    pools: Any = ()  # downloads that came with the reply
+    pools: tuple[PoolUpdate, ...] = ()  # that came with the reply
     failure: CansError | None = None  # of the server
 
 
@@ -125,17 +123,17 @@ class Rounds:
         self._contact.pace.wait(cargo.nbytes, job.deadline)
         rest = self.times.rest(choice.point) if self._options.local else None
         patience = Patience.by(job.deadline, rest)
-        header = self._header(choice)
-        header.patience_ms = patience.until_none * 1e3
+        header = self._header(choice, patience.until_none * 1e3)
+        request = InferRequest(header, cargo.tensors)
         link = self._contact.links[server]
         if not self._options.local:
-            reply = link.infer(header, cargo.tensors, patience.until_none)
+            reply = link.infer(request, patience.until_none)
             outputs = self._outputs(front, reply)
             return self._answered(choice, why, front, reply, outputs, cargo, server, begin)
         work = partial(self._local.rest, choice.point, front)
         with self._hedger.arm(patience.until_own, work) as hedge:
             try:
-                reply = link.infer(header, cargo.tensors, patience.until_none)
+                reply = link.infer(request, patience.until_none)
                 outputs = self._outputs(front, reply)
             except CansError as error:  # no answer in time, or one that is none
                 own = hedge.result(job.deadline)
@@ -151,47 +149,43 @@ class Rounds:
         ready = perf_counter()
         return Cargo(tensors, (ready - begin) * 1e3, ready)
 
-    def _outputs(self, front: FrontRun, reply: Reply) -> dict[str, Array]:
+    def _outputs(self, front: FrontRun, reply: InferReply) -> dict[str, Array]:
         """All of the model's, from both halves."""
-        outputs = {**front.outputs, **outputs_in(reply.header.tensors, reply.tensors)}
+        outputs = {**front.outputs, **reply.outputs}
         if set(outputs) != set(self._model.outputs):
             raise RemoteProtocolError("the server answered with other outputs than the model has")
         return outputs
 
-    def _header(self, choice: Choice) -> Any:
+    def _header(self, choice: Choice, patience_ms: float) -> InferHeader:
         learner, terms = self._experience.learner, self._experience.terms
         assert learner is not None
         assert terms is not None
         who = self._experience.state.identity
-        header = edge.InferHeader(
-            device=who.device,
-            incarnation=who.incarnation,
-            model=learner.table.digest,
-            table=learner.table.version,
-            point=choice.point,
-            codec=choice.codec,
-            tensors=[
-                edge.TensorMeta(name=each.name, dtype=each.dtype, shape=each.shape)
-                for each in self._model.points[choice.point].tensors
-            ],
+        later = terms.delivery == "next-contact"
+        asking = terms.fresh_pools and not self._contact.watching  # then the reply brings them
+        return InferHeader(
+            who.device,
+            who.incarnation,
+            learner.table.digest,
+            learner.table.version,
+            choice.point,
+            choice.codec,
+            tuple(map(TensorMeta.of, self._model.points[choice.point].tensors)),
+            self._experience.pending() if later else (),
+            self._experience.known if asking else {},
+            patience_ms=patience_ms,
         )
-        if terms.delivery == "next-contact":
-            header.uploads.extend(map(messages.upload_out, self._experience.pending()))
-        if terms.fresh_pools and not self._contact.watching:  # then the reply is to bring them
-            header.known.extend(known_out(self._experience.known))
-        return header
 
     def _answered(
-        self, choice: Choice, why: Why, front: FrontRun, reply: Reply, outputs: dict[str, Array],
-        cargo: Cargo, server: int, begin: float, note: str = "",
+        self, choice: Choice, why: Why, front: FrontRun, reply: InferReply,
+        outputs: dict[str, Array], cargo: Cargo, server: int, begin: float, note: str = "",
     ) -> Round:  # fmt: skip
         end = perf_counter()
-        header = reply.header
-        link_ms, server_ms = parted((end - cargo.ready) * 1e3, header.compute_ms + header.queue_ms)
+        link_ms, server_ms = parted((end - cargo.ready) * 1e3, reply.compute_ms + reply.queue_ms)
         measured = Measured(
             cargo.front_ms(front),
             link_ms,
-            None if header.warming else server_ms,
+            None if reply.warming else server_ms,
             (end - begin) * 1e3,
         )
         tell = partial(
@@ -199,10 +193,10 @@ class Rounds:
             answered_by=self._contact.links[server].server,
             link_ms=nan if link_ms is None else link_ms,
             server_ms=nan if server_ms is None else server_ms,
-            queue_ms=header.queue_ms, bytes_up=cargo.nbytes,
+            queue_ms=reply.queue_ms, bytes_up=cargo.nbytes,
             front_ms=front.seconds * 1e3 + cargo.encoding_ms,
         )  # fmt: skip
-        return Round(outputs, choice, measured, tell, choice.point, header.pools)
+        return Round(outputs, choice, measured, tell, choice.point, reply.pools)
 
     def _fallen_back(
         self, job: Job, choice: Choice, why: Why, own: LocalRun, front: FrontRun,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
 
 from cans.errors import (
     Busy,
@@ -37,6 +36,7 @@ from cans.live.device.inbox import (
 )
 from cans.live.device.route import Route
 from cans.live.wire.link import PROBE_BYTES
+from cans.live.wire.messages import Welcome
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0  # between tries to deliver an upload, or to watch again
@@ -210,7 +210,7 @@ class Tending:
             self._trouble = str(event.error)
             self._route.join_failed(event.server, monotonic())
 
-    def _welcomed(self, server: int, welcome: Any) -> None:
+    def _welcomed(self, server: int, welcome: Welcome) -> None:
         try:
             self._experience.accept(welcome)
         except CansError as error:

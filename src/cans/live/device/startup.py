@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from cans import models
 from cans.cache import cache_folder
-from cans.errors import CansError, InputError, ModelError, Refused, Unreachable
+from cans.errors import CansError, DeadlineExceeded, InputError, ModelError, Refused, Unreachable
 from cans.learning import DeviceIdentity
 from cans.live.device.contact import Contact
-from cans.live.device.journal import DeviceState
 from cans.live.device.options import DeviceOptions
 from cans.live.device.route import Route
 from cans.live.device.statefile import StateFile
 from cans.live.fetching import Progress, fetch_model
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import is_built_in, load_model, split
-from cans.live.wire import messages
-from cans.live.wire.proto import edge
-from cans.live.wire.terms import cutting_in
+from cans.live.wire.messages import Welcome
+from cans.live.wire.state import DeviceState
 
+_log = logging.getLogger(__name__)
 _PERMANENT = {"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"}
-FirstWelcome = tuple[int, Any]  # which server, and what it said
+FirstWelcome = tuple[int, Welcome]  # which server, and what it said
 
 
 def remembered(file: StateFile, options: DeviceOptions) -> DeviceState:
@@ -57,8 +56,11 @@ def first_welcome(
         except Refused as error:
             if error.code in _PERMANENT:
                 raise InputError(f"the server refuses this device: {error}") from None
+            _log.error("cannot join", extra={"reason": str(error)})
             route.join_failed(index, monotonic())
-        except CansError:
+        except CansError as error:
+            if not isinstance(error, Unreachable | DeadlineExceeded):
+                _log.error("cannot join", extra={"reason": str(error)})
             route.join_failed(index, monotonic())
     return None
 
@@ -91,31 +93,32 @@ class OwnModel:
         """The model, cut as the server cuts it (or did, when it was last heard of)."""
         if isinstance(self._source, SplitModel):
             return self._source
-        terms: Any = welcome[1] if welcome else None
-        if terms is None and state.welcome:
-            terms = messages.parse(edge.Welcome, state.welcome)
-        cutting = cutting_in(terms.cutting) if terms is not None else Cutting()
+        told = welcome[1] if welcome else None
+        if told is None and state.welcome:
+            with suppress(CansError):  # one that this version cannot use
+                told = Welcome.from_bytes(state.welcome)
+        cutting = told.cutting if told is not None else Cutting()
         loaded = self._loaded
         if self._source is None:
-            file = _fetched(contact, welcome, terms, progress)
-            loaded = replace(load_model(file, cutting), name=str(terms.model_name))
+            if told is None:
+                raise Unreachable("no server answers, and this device has no model of its own")
+            file = _fetched(contact, welcome, told, progress)
+            loaded = replace(load_model(file, cutting), name=told.model_name)
         elif loaded is None or cutting.shapes:
             loaded = load_model(self._source, cutting)
         return split(loaded, cutting, local=local)
 
 
 def _fetched(
-    contact: Contact, welcome: FirstWelcome | None, terms: Any, progress: Progress | None
+    contact: Contact, welcome: FirstWelcome | None, terms: Welcome, progress: Progress | None
 ) -> str | Path:
-    if terms is None:
-        raise Unreachable("no server answers, and this device has no model of its own")
     if not terms.model_file_sha256:
         if not is_built_in(terms.model_name):
             raise InputError(
                 f"the server does not hand out {terms.model_name!r} (its log says why); give "
                 "this device a copy with --model"
             )
-        return str(terms.model_name)  # the name is enough
+        return terms.model_name  # the name is enough
     link = contact.links[welcome[0] if welcome else 0]
     return fetch_model(
         link, terms.table.digest, terms.model_file_sha256, cache_folder("models"), progress

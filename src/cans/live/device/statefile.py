@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from cans.errors import InputError, RemoteProtocolError
-from cans.live.device.journal import DeviceState, read, written
+from cans.live.wire.state import DeviceState, read, written
 
 _log = logging.getLogger(__name__)
 

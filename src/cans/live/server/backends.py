@@ -1,16 +1,30 @@
-"""One request for a back-end: checked, decoded, run, answered."""
+"""One request for a back-end: checked against the table, run in a pool of workers, answered."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from cans.errors import RemoteProtocolError
 from cans.live.server.catalogue import Catalogue, check_tensors
-from cans.live.server.workers import Workers
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.usage import Usage
+from cans.live.wire.inference import InferHeader
+
+_RAW = "float32"  # the codec of a tensor's own bytes
+
+
+@dataclass(frozen=True)
+class Work:
+    """A back-end of a model to be run on these bytes, by then."""
+
+    model: SplitModel
+    point: int
+    codec: str
+    tensors: Sequence[memoryview]  # encoded, in the order of the point's tensors
+    device: str  # for whom: workers are shared fairly
+    remaining_ms: float | None = None  # a later answer is of no use; None: any time will do
 
 
 @dataclass(frozen=True)
@@ -23,15 +37,29 @@ class Answer:
     warming: bool
 
 
-class BackEnds:
-    """Runs back-ends of every model in the bounded pool of workers."""
+class BackEndPool(Protocol):
+    """Where back-ends run: in threads of this process, or on other machines."""
 
-    def __init__(self, catalogue: Catalogue, workers: Workers) -> None:
+    async def run(self, work: Work) -> Answer:
+        """Run it; raises `Busy` at once when it cannot be done in time."""
+
+    @property
+    def inside(self) -> int:
+        """Work that is running or waiting."""
+
+    def close(self) -> None:
+        """Finish what is running and refuse the rest."""
+
+
+class BackEnds:
+    """Checks requests for back-ends of every model and has them run."""
+
+    def __init__(self, catalogue: Catalogue, pool: BackEndPool) -> None:
         self._catalogue = catalogue
-        self._workers = workers
+        self._pool = pool
         self._usage = {each.digest: Usage(each.executor, "back") for each in catalogue.models}
 
-    def checked(self, header: Any) -> SplitModel:
+    def checked(self, header: InferHeader) -> SplitModel:
         """The model of a request whose header fits it; raises before any tensor is looked at."""
         model = self._catalogue.with_table(header.model, header.table)
         point = header.point
@@ -46,31 +74,26 @@ class BackEnds:
         return model
 
     async def run(
-        self, model: SplitModel, header: Any, tensors: Sequence[memoryview], left_ms: float | None
+        self, model: SplitModel, header: InferHeader, tensors: Sequence[memoryview]
     ) -> Answer:
-        point = header.point
-        codec = model.codecs[point, header.codec]
-        wanted = model.points[point].tensors
-        if len(tensors) != len(wanted):
-            raise RemoteProtocolError(f"{len(tensors)} tensors came, {len(wanted)} were announced")
+        """Run what a checked header asks for."""
+        if len(tensors) != len(header.tensors):
+            raise RemoteProtocolError(
+                f"{len(tensors)} tensors came, {len(header.tensors)} were announced"
+            )
+        patience = header.patience_ms or None
+        work = Work(model, header.point, header.codec, tensors, header.device, patience)
+        answer = await self._pool.run(work)
+        self._usage[model.digest].used(header.point)
+        return answer
 
-        def job() -> tuple[dict[str, Array], bool]:
-            crossing = {
-                each.name: codec.decode(data, tuple(each.shape), each.dtype)
-                for each, data in zip(wanted, tensors, strict=True)
-            }
-            run = model.executor.run_back(point, crossing)
-            return run.outputs, run.settled
-
-        done = await self._workers.run((model.digest, point, codec.name), job, left_ms)
-        self._usage[model.digest].used(point)
-        outputs, settled = done.result
-        return Answer(outputs, done.compute_ms, done.queue_ms, not settled)
-
-    async def run_whole(self, model: SplitModel, inputs: Arrays) -> Answer:
-        def job() -> dict[str, Array]:
-            front = model.executor.run_front(0, inputs)  # runs nothing: point 0 is the raw input
-            return {**front.outputs, **model.executor.run_back(0, front.crossing).outputs}
-
-        done = await self._workers.run((model.digest, 0, ""), job, None)
-        return Answer(done.result, done.compute_ms, done.queue_ms, False)
+    async def run_whole(self, model: SplitModel, inputs: Arrays, caller: str) -> Answer:
+        """The whole model here: the back-end of point 0, where the raw inputs cross."""
+        front = model.executor.run_front(0, inputs)  # runs nothing
+        raw = model.codecs[0, _RAW]
+        tensors = [
+            memoryview(raw.encode(front.crossing[each.name])) for each in model.points[0].tensors
+        ]
+        answer = await self._pool.run(Work(model, 0, _RAW, tensors, caller))
+        outputs = {**front.outputs, **answer.outputs}
+        return Answer(outputs, answer.compute_ms, answer.queue_ms, answer.warming)

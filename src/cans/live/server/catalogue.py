@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
@@ -11,6 +10,7 @@ from cans.learning.part import observable
 from cans.learning.policies import Pool
 from cans.learning.state import Array
 from cans.live.split import SplitModel, TensorSpec
+from cans.live.wire.inference import TensorMeta
 from cans.live.wire.terms import Terms
 
 _SCOPES = {Pool.GROUP: "group:", Pool.NETWORK: "network:"}
@@ -70,14 +70,13 @@ class Catalogue:
         return cached
 
 
-def check_tensors(sent: Sequence[Any], wanted: Sequence[TensorSpec], what: str) -> None:
+def check_tensors(sent: Sequence[TensorMeta], wanted: Sequence[TensorSpec], what: str) -> None:
     """Names, types and shapes exactly as the table has them, before a byte is touched."""
     if len(sent) != len(wanted):
         raise RemoteProtocolError(f"{len(sent)} tensors for {what}, it has {len(wanted)}")
     for meta, tensor in zip(sent, wanted, strict=True):
-        shape = tuple(meta.shape)
-        if (meta.name, meta.dtype, shape) != (tensor.name, tensor.dtype, tuple(tensor.shape)):
+        if meta != TensorMeta.of(tensor):
             raise RemoteProtocolError(
-                f"tensor {meta.name[:64]!r} of {meta.dtype[:16]}{list(shape)[:8]} for {what}, "
+                f"tensor {meta.name[:64]!r} of {meta.dtype[:16]}{list(meta.shape)[:8]} for {what}, "
                 f"which takes {tensor.name!r} of {tensor.dtype}{list(tensor.shape)}"
             )

@@ -1,6 +1,6 @@
-"""Between gRPC and the services: who calls, and which status an error becomes.
+"""Between gRPC and the services: who calls, what they say, and which status an error becomes.
 
-Messages are taken as raw bytes and parsed by the services, so that garbage is answered with
+Messages are taken from gRPC as raw bytes and become values here, so that garbage is answered with
 INVALID_ARGUMENT like any other mistake of a caller, and tensors are not copied by protobuf.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 
@@ -21,9 +21,27 @@ from cans.errors import (
     StoreError,
     Unreachable,
 )
-from cans.live.server.edge_service import Caller, EdgeService
+from cans.live.server.edge_service import EdgeService
+from cans.live.server.identity import Caller, TokenFile
 from cans.live.server.open_inference import OpenInferenceService
-from cans.live.server.tokens import ANY, TokenFile
+from cans.live.wire.inference import InferRequest
+from cans.live.wire.messages import JoinRequest, ProbeRequest, SyncRequest, WatchRequest
+from cans.live.wire.model_files import FetchRequest
+from cans.live.wire.open_inference import (
+    WholeRequest,
+    model_metadata_request,
+    model_ready_request,
+    nothing,
+)
+
+Request = TypeVar("Request")
+
+
+class Message(Protocol):
+    """An answer."""
+
+    def to_bytes(self) -> bytes: ...
+
 
 _log = logging.getLogger(__name__)
 _STATUS = {
@@ -55,10 +73,9 @@ class Gate:
         self.calls: dict[tuple[str, str], int] = {}  # (method, status) -> how many
 
     def caller(self, context: Any) -> Caller:
-        device = ANY
-        if self._tokens is not None:
-            device = self._tokens.device(_bearer(context.invocation_metadata()))
-        return Caller(device)
+        if self._tokens is None:
+            return Caller()
+        return Caller(self._tokens.device(_bearer(context.invocation_metadata())))
 
     def count(self, method: str, status: str) -> None:
         self.calls[method, status] = self.calls.get((method, status), 0) + 1
@@ -79,34 +96,59 @@ class Gate:
         await context.abort(code, message[:_LONGEST_MESSAGE])
         raise AssertionError("abort always raises")
 
-    def answers(self, method: str, function: Callable[[Any, Caller], Awaitable[bytes]]) -> Any:
-        """One answer to one request (or to a stream of pieces)."""
+    def answers(
+        self,
+        method: str,
+        read: Callable[[bytes], Request],
+        function: Callable[[Request, Caller], Awaitable[Message]],
+    ) -> Any:
+        """One answer to one request."""
 
-        async def handle(request: Any, context: Any) -> bytes:
+        async def handle(data: bytes, context: Any) -> bytes:
             try:
-                reply = await function(request, self.caller(context))
+                caller = self.caller(context)
+                reply = await function(read(data), caller)
             except Exception as error:
                 await self.refuse(context, method, error)
             self.count(method, "OK")
-            return reply
+            return reply.to_bytes()
 
-        return handle
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def gathers(
+        self, method: str, function: Callable[[AsyncIterator[bytes], Caller], Awaitable[Message]]
+    ) -> Any:
+        """One answer to a stream of pieces."""
+
+        async def handle(pieces: AsyncIterator[bytes], context: Any) -> bytes:
+            try:
+                reply = await function(pieces, self.caller(context))
+            except Exception as error:
+                await self.refuse(context, method, error)
+            self.count(method, "OK")
+            return reply.to_bytes()
+
+        return grpc.stream_unary_rpc_method_handler(handle)
 
     def streams(
-        self, method: str, function: Callable[[bytes, Caller], AsyncIterator[bytes]]
+        self,
+        method: str,
+        read: Callable[[bytes], Request],
+        function: Callable[[Request, Caller], AsyncIterator[Message]],
     ) -> Any:
         """A stream of answers; the caller must stay welcome all along."""
 
-        async def handle(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        async def handle(data: bytes, context: Any) -> AsyncIterator[bytes]:
             try:
-                async for reply in function(request, self.caller(context)):
-                    yield reply
+                caller = self.caller(context)
+                async for reply in function(read(data), caller):
+                    yield reply.to_bytes()
                     self.caller(context)
             except Exception as error:
                 await self.refuse(context, method, error)
             self.count(method, "OK")
 
-        return handle
+        return grpc.unary_stream_rpc_method_handler(handle)
 
 
 def _bearer(metadata: Any) -> str | None:
@@ -118,26 +160,30 @@ def _bearer(metadata: Any) -> str | None:
 
 def handlers(gate: Gate, edge: EdgeService, whole: OpenInferenceService) -> list[Any]:
     """Everything this server answers, for `add_generic_rpc_handlers`."""
-    unary, pieces = grpc.unary_unary_rpc_method_handler, grpc.stream_unary_rpc_method_handler
-    stream = grpc.unary_stream_rpc_method_handler
+    answers, streams = gate.answers, gate.streams
     ours = {
-        "Join": unary(gate.answers("Join", edge.join)),
-        "Infer": unary(gate.answers("Infer", edge.infer)),
-        "InferLarge": pieces(gate.answers("InferLarge", edge.infer_large)),
-        "Sync": unary(gate.answers("Sync", edge.sync)),
-        "Probe": unary(gate.answers("Probe", edge.probe)),
-        "Watch": stream(gate.streams("Watch", edge.watch)),
-        "FetchModel": stream(gate.streams("FetchModel", edge.fetch_model)),
+        "Join": answers("Join", JoinRequest.from_bytes, edge.join),
+        "Infer": answers("Infer", InferRequest.from_bytes, edge.infer),
+        "InferLarge": gate.gathers("InferLarge", edge.infer_large),
+        "Sync": answers("Sync", SyncRequest.from_bytes, edge.sync),
+        "Probe": answers("Probe", ProbeRequest.from_bytes, edge.probe),
+        "Watch": streams("Watch", WatchRequest.from_bytes, edge.watch),
+        "FetchModel": streams("FetchModel", FetchRequest.from_bytes, edge.fetch_model),
     }
-    theirs = {
+    theirs: dict[str, Any] = {
         "ServerLive": whole.server_live,
         "ServerReady": whole.server_ready,
-        "ModelReady": whole.model_ready,
         "ServerMetadata": whole.server_metadata,
+        "ModelReady": whole.model_ready,
         "ModelMetadata": whole.model_metadata,
         "ModelInfer": whole.model_infer,
     }
-    public = {name: unary(gate.answers(name, each)) for name, each in theirs.items()}
+    readers = {"ModelInfer": WholeRequest.from_bytes, "ModelReady": model_ready_request,
+               "ModelMetadata": model_metadata_request}  # fmt: skip
+    public = {
+        name: answers(name, readers.get(name, nothing), function)
+        for name, function in theirs.items()
+    }
     return [
         grpc.method_handlers_generic_handler("cans.v1.Edge", ours),
         grpc.method_handlers_generic_handler("inference.GRPCInferenceService", public),

@@ -16,11 +16,11 @@ from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
 from cans.live.store import Judged, Merged, Refusals, Store
+from cans.live.wire.messages import Known, Version
 
 _log = logging.getLogger(__name__)
 MOST_RECALLED = 20  # devices whose refused uploads are named at start-up
 POLL_SECONDS = 0.25  # how soon another server's merges are noticed
-Version = tuple[int, int]  # epoch, round
 Result = TypeVar("Result")
 
 
@@ -111,8 +111,9 @@ class Pools:
 
     # --- telling ---
 
-    async def watch(self, known: dict[PoolKey, Version]) -> AsyncIterator[list[Download]]:
+    async def watch(self, pools: Known) -> AsyncIterator[list[Download]]:
         """Every change of these pools from now on; several at once when they come fast."""
+        known = dict(pools)
         for key in known:
             self._watched[key] = self._watched.get(key, 0) + 1
         try:

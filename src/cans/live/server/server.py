@@ -21,12 +21,13 @@ from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.edge_service import EdgeService
 from cans.live.server.gate import Gate, handlers
+from cans.live.server.identity import TokenFile
 from cans.live.server.open_inference import OpenInferenceService
 from cans.live.server.pools import Pools
-from cans.live.server.tokens import TokenFile
 from cans.live.server.workers import Workers
 from cans.live.split import SplitModel
 from cans.live.store import open_store
+from cans.live.wire.health import add_health_and_reflection
 from cans.live.wire.terms import Terms
 from cans.live.wire.tls import ServerTls
 
@@ -88,9 +89,9 @@ class EdgeServer:
         edge = EdgeService(
             name, self.catalogue, self.pools, back_ends, self.clock, self.options.largest_message
         )
-        whole = OpenInferenceService(name, self.catalogue, back_ends)
+        whole = OpenInferenceService(self.catalogue, back_ends)
         self._server.add_generic_rpc_handlers(handlers(self.gate, edge, whole))
-        self._health = _add_health_and_reflection(self._server)
+        self._health = add_health_and_reflection(self._server)
 
     def _bind(self) -> int:
         listen, tls = self.options.listen, self.options.tls
@@ -131,23 +132,6 @@ def _grpc_options(options: ServerOptions) -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 4_000),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
-
-
-def _add_health_and_reflection(server: Any) -> Any:
-    try:
-        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-        from grpc_reflection.v1alpha import reflection
-    except ImportError:
-        raise InputError("a server needs more packages; pip install 'cans-edge[server]'") from None
-    from cans.live.wire.proto import POOL
-
-    servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    names = ["cans.v1.Edge", "inference.GRPCInferenceService"]
-    POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
-    names.append(health.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server, pool=POOL)
-    return servicer
 
 
 async def serve(

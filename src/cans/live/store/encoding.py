@@ -7,8 +7,7 @@ import json
 from cans.learning import SufficientStatistics
 from cans.learning.edge import Pool, Received
 from cans.live.store.base import StoredPool
-from cans.live.wire import messages
-from cans.live.wire.proto import edge
+from cans.live.wire.learned import statistics_from_bytes, statistics_to_bytes
 
 PoolRow = tuple[int, int, bytes, bytes | None, int, float, float, float, bytes | None]
 COLUMNS = "epoch, round, statistics, retired, refused, time, slower, faster, doubted"
@@ -18,7 +17,7 @@ REFUSALS = "uploads, observations, sequence, reason, time"
 def pool_row(stored: StoredPool) -> PoolRow:
     pool = stored.pool
     return (
-        pool.epoch, pool.round, _blob(pool.statistics), _blob_or_none(pool.retired),
+        pool.epoch, pool.round, statistics_to_bytes(pool.statistics), _blob_or_none(pool.retired),
         stored.refused, pool.time, *pool.alarm, _blob_or_none(pool.doubted),
     )  # fmt: skip
 
@@ -45,13 +44,9 @@ def row_received(row: tuple[int, str] | None) -> Received:
     return Received() if row is None else Received(row[0], frozenset(json.loads(row[1])))
 
 
-def _blob(statistics: SufficientStatistics) -> bytes:
-    return messages.serialized(messages.statistics_out(statistics))
-
-
 def _blob_or_none(statistics: SufficientStatistics | None) -> bytes | None:
-    return None if statistics is None else _blob(statistics)
+    return None if statistics is None else statistics_to_bytes(statistics)
 
 
 def _statistics(blob: bytes) -> SufficientStatistics:
-    return messages.statistics_in(messages.parse(edge.Statistics, bytes(blob)))
+    return statistics_from_bytes(bytes(blob))

@@ -97,6 +97,11 @@ def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
         shift += 7
 
 
+def field_bytes(number: int, data: bytes) -> bytes:
+    """A field of any protobuf message that holds bytes, text or another message."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
 def piece(data: memoryview) -> bytes:
     """An `InferPiece` with nothing but data."""
     return b"".join((bytes([_TENSOR]) + _varint(data.nbytes), data))

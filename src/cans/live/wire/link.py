@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import grpc
 
@@ -20,15 +19,24 @@ from cans.errors import (
     StoreError,
     Unreachable,
 )
-from cans.live.wire import frame, messages
-from cans.live.wire.proto import edge
+from cans.live.wire.inference import InferReply, InferRequest
+from cans.live.wire.messages import (
+    JoinRequest,
+    PoolNews,
+    ProbeReply,
+    ProbeRequest,
+    SyncReply,
+    SyncRequest,
+    WatchRequest,
+    Welcome,
+)
+from cans.live.wire.model_files import FetchRequest, ModelChunk
 from cans.live.wire.tls import ClientTls
+
+Message = TypeVar("Message")
 
 WHOLE = 4 << 20
 """Requests up to this size travel as one message (benchmarks/request_path.py)."""
-PIECE = 1 << 20
-"""Larger ones travel in pieces of this size: both sides copy some while others travel."""
-
 PROBE_BYTES = (8 << 10, 64 << 10)
 """What probes send up; the rows of a table's `probe` are about these."""
 
@@ -61,23 +69,14 @@ def translated(error: Any) -> CansError:
     return RemoteProtocolError(f"the server failed ({code.name}): {details}")
 
 
-@dataclass(frozen=True)
-class Reply:
-    """An answered request."""
-
-    header: Any
-    tensors: tuple[memoryview, ...]
-    received: int  # bytes
-
-
-class Pending:
+class Pending(Generic[Message]):
     """A call on its way."""
 
-    def __init__(self, call: Any, read: Callable[[bytes], Any]) -> None:
+    def __init__(self, call: Any, read: Callable[[bytes], Message]) -> None:
         self._call = call
         self._read = read
 
-    def result(self, seconds: float | None = None) -> Any:
+    def result(self, seconds: float | None = None) -> Message:
         """The answer; raises `TimeoutError` if it has not come by then (the call goes on)."""
         try:
             return self._read(self._call.result(timeout=seconds))
@@ -141,82 +140,73 @@ class Link:
         self._watch = self._channel.unary_stream(path + "Watch")
         self._fetch = self._channel.unary_stream(path + "FetchModel")
 
-    def join(self, request: Any, seconds: float) -> Any:
+    def join(self, request: JoinRequest, seconds: float) -> Welcome:
         """Wait for a Welcome, at most so long (also for the connection)."""
-        return self._start(self._join, request, seconds, edge.Welcome, wait=True).result()
+        data = request.to_bytes()
+        return self._start(self._join, data, seconds, Welcome.from_bytes, wait=True).result()
 
-    def infer(self, header: Any, tensors: Sequence[memoryview], seconds: float) -> Reply:
+    def infer(self, request: InferRequest, seconds: float) -> InferReply:
         """Ask for a back-end and wait for the answer; when the time is up the call is withdrawn,
         and a server that has not begun with it will not."""
         how = {"timeout": seconds, "metadata": self._metadata}
         try:
-            if sum(each.nbytes for each in tensors) <= WHOLE:
-                return _reply(self._infer(frame.joined(header.SerializeToString(), tensors), **how))
-            header.sizes.extend(each.nbytes for each in tensors)
-            return _reply(self._infer_large(_pieces(header, tensors), **how))
+            if request.nbytes <= WHOLE:
+                return InferReply.from_bytes(self._infer(request.to_bytes(), **how))
+            return InferReply.from_bytes(self._infer_large(request.pieces(), **how))
         except grpc.RpcError as error:
             raise translated(error) from None
 
-    def sync(self, request: Any, seconds: float) -> Pending:
-        return self._start(self._sync, request, seconds, edge.SyncReply)
+    def sync(self, request: SyncRequest, seconds: float) -> Pending[SyncReply]:
+        return self._start(self._sync, request.to_bytes(), seconds, SyncReply.from_bytes)
 
     def probe(self, size: int, seconds: float) -> float:
         """Milliseconds of an exchange of so many bytes, there and back."""
-        request = edge.ProbeRequest(padding=bytes(size))
+        data = ProbeRequest(size).to_bytes()
         start = perf_counter()
-        self._start(self._probe, request, seconds, edge.ProbeReply).result()
+        self._start(self._probe, data, seconds, ProbeReply.from_bytes).result()
         return (perf_counter() - start) * 1e3
 
-    def watch(self, request: Any) -> Stream:
-        call = self._watch(request.SerializeToString(), metadata=self._metadata)
-        return Stream(call, edge.PoolNews)
+    def watch(self, request: WatchRequest) -> Stream[PoolNews]:
+        call = self._watch(request.to_bytes(), metadata=self._metadata)
+        return Stream(call, PoolNews.from_bytes)
 
-    def fetch(self, request: Any) -> Stream:
-        call = self._fetch(request.SerializeToString(), metadata=self._metadata)
-        return Stream(call, edge.ModelChunk)
+    def fetch(self, request: FetchRequest) -> Stream[ModelChunk]:
+        call = self._fetch(request.to_bytes(), metadata=self._metadata)
+        return Stream(call, ModelChunk.from_bytes)
 
     def _start(
-        self, method: Any, request: Any, seconds: float, kind: Any, wait: bool = False
-    ) -> Pending:
-        data = messages.serialized(request)
+        self,
+        method: Any,
+        data: bytes,
+        seconds: float,
+        read: Callable[[bytes], Message],
+        wait: bool = False,
+    ) -> Pending[Message]:
         call = method.future(
             data, timeout=seconds, metadata=self._metadata, wait_for_ready=wait or None
         )
-        return Pending(call, lambda reply: messages.parse(kind, reply))
+        return Pending(call, read)
 
     def close(self) -> None:
         self._channel.close()
 
 
-class Stream:
+class Stream(Generic[Message]):
     """Messages as they come, until the server or `cancel` ends it."""
 
-    def __init__(self, call: Any, kind: Any) -> None:
+    def __init__(self, call: Any, read: Callable[[bytes], Message]) -> None:
         self._call = call
-        self._kind = kind
+        self._read = read
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Message]:
         try:
             for data in self._call:
-                yield messages.parse(self._kind, data)
+                yield self._read(data)
         except grpc.RpcError as error:
             raise translated(error) from None
 
     def cancel(self) -> None:
         self._call.cancel()
-
-
-def _reply(data: bytes) -> Reply:
-    header, tensors = frame.parted(data)
-    return Reply(messages.parse(edge.InferReplyHeader, bytes(header)), tensors, len(data))
-
-
-def _pieces(header: Any, tensors: Sequence[memoryview]) -> Iterator[bytes]:
-    yield edge.InferPiece(header=header).SerializeToString()
-    for tensor in tensors:
-        flat = tensor.cast("B") if tensor.format != "B" or tensor.ndim != 1 else tensor
-        for at in range(0, flat.nbytes, PIECE):
-            yield frame.piece(flat[at : at + PIECE])
 
 
 def parse_servers(text: str) -> tuple[str, ...]:

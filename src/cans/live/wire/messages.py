@@ -1,233 +1,243 @@
-"""Between the learner's values and the wire's messages, both ways.
+"""What devices and servers say to each other: frozen values, checked once when they come in.
 
-Whatever comes in is checked here, once: what this module returns is finite, of sane size and
-consistent, and what cannot be is a `RemoteProtocolError`, never another exception.
+Each message writes itself with `to_bytes` and is read with `from_bytes`, which raises
+`RemoteProtocolError` for bytes that are no such message. Nothing above this folder sees protobuf.
+Requests that carry tensors are in `inference`, those for model files in `model_files`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from math import isfinite
-from typing import Any, TypeVar
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-import numpy as np
-from google.protobuf.message import DecodeError
-
-from cans.errors import LocalProtocolError, RemoteProtocolError
-from cans.learning import DeviceIdentity, Download, PoolKey, SufficientStatistics, Upload
-from cans.learning.part import PartRecord
+from cans.errors import RemoteProtocolError
+from cans.learning import DeviceIdentity, Download, PartitionTable, PoolKey, Upload
+from cans.live.split import Cutting
+from cans.live.wire import learned, terms
+from cans.live.wire.learned import clock_time, integer, name, parse
 from cans.live.wire.proto import edge
+from cans.live.wire.terms import Terms
 
-LARGEST_DIMENSION = 256  # of a part; ours have 1 to about 30
-LONGEST_NAME = 256  # characters of any identifier
-LARGEST_INTEGER = 2**62  # of epochs, sequence numbers, counts: they fit a database column
+_log = logging.getLogger(__name__)
+MOST_POOLS = 64  # that one message may be about
+LONGEST_REASON = 1000  # characters
 
-Message = TypeVar("Message")
-
-
-def parse(kind: Callable[[], Message], data: bytes) -> Message:
-    """The message that these bytes are."""
-    message = kind()
-    try:
-        message.ParseFromString(data)  # type: ignore[attr-defined]
-    except DecodeError as error:
-        name = getattr(kind, "__name__", "message")
-        raise RemoteProtocolError(f"these bytes are no {name}: {error}") from None
-    return message
+Version = tuple[int, int]  # of a pool: epoch, round
+Known = Mapping[PoolKey, Version]
 
 
-# --- statistics ----------------------------------------------------------------------------------
+class PoolUpdate(NamedTuple):
+    """A pool on its way to a device, and what became of the upload that it acknowledges."""
+
+    download: Download
+    refused: str = ""  # why that upload was kept out of the pool; empty: it is in it
 
 
-def statistics_out(value: SufficientStatistics) -> Any:
-    upper = np.triu_indices(value.dimension)
-    return edge.Statistics(
-        sigma=value.sigma[upper].tolist(),
-        b=value.b.tolist(),
-        squares=value.squares,
-        weight=value.weight,
-        count=value.count,
-    )
+@dataclass(frozen=True)
+class JoinRequest:
+    """A device says who it is and which model it wants."""
+
+    identity: DeviceIdentity
+    model: str = ""  # digest or name; empty: the server's only one
+    uploads: tuple[Upload, ...] = ()  # whatever is not yet acknowledged
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(
+            edge.JoinRequest(
+                identity=learned.identity_out(self.identity),
+                model=self.model,
+                uploads=map(learned.upload_out, self.uploads),
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> JoinRequest:
+        message = parse(edge.JoinRequest, data)
+        identity = learned.identity_in(message.identity)
+        return cls(
+            identity, optional_name(message.model, "model"), learned.uploads_in(message.uploads)
+        )
 
 
-def statistics_in(message: Any) -> SufficientStatistics:
-    dimension, half = len(message.b), len(message.sigma)
-    if not 0 < dimension <= LARGEST_DIMENSION:
-        raise RemoteProtocolError(f"statistics of dimension {dimension}")
-    if half != dimension * (dimension + 1) // 2:
-        raise RemoteProtocolError(f"{half} values of Sigma do not go with {dimension} of b")
-    b = np.array(message.b)
-    upper = np.triu_indices(dimension)
-    sigma = np.zeros((dimension, dimension))
-    sigma[upper] = message.sigma
-    sigma.T[upper] = message.sigma
-    totals = (message.squares, message.weight)
-    if not (np.isfinite(sigma).all() and np.isfinite(b).all() and all(map(isfinite, totals))):
-        raise RemoteProtocolError("statistics that are not finite")
-    count = integer(message.count, "count")
-    return SufficientStatistics(sigma, b, message.squares, message.weight, count)
+@dataclass(frozen=True)
+class Welcome:
+    """A server's answer to a device that joins: how its fleet learns, and all it has learned."""
+
+    server: str  # which server answers, for logs
+    time: float  # seconds on the server's clock
+    terms: Terms
+    table: PartitionTable
+    cutting: Cutting = field(default_factory=Cutting)
+    pools: tuple[PoolUpdate, ...] = ()
+    largest_message: int = 64 << 20  # bytes
+    model_name: str = ""
+    model_file_sha256: str = ""  # of the file that FetchModel sends; empty: it sends none
+
+    def to_bytes(self) -> bytes:
+        message = edge.Welcome(
+            server=self.server,
+            time=self.time,
+            table=terms.table_out(self.table),
+            cutting=terms.cutting_out(self.cutting),
+            pools=map(update_out, self.pools),
+            largest_message=self.largest_message,
+            model_name=self.model_name,
+            model_file_sha256=self.model_file_sha256,
+        )
+        terms.terms_out(self.terms, message)
+        return to_bytes(message)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Welcome:
+        message = parse(edge.Welcome, data)
+        return cls(
+            optional_name(message.server, "server"),
+            clock_time(message.time, "time of the server"),
+            terms.terms_in(message),
+            terms.table_in(message.table),
+            terms.cutting_in(message.cutting),
+            updates_in(message.pools),
+            integer(message.largest_message, "largest message"),
+            optional_name(message.model_name, "model"),
+            optional_name(message.model_file_sha256, "digest of the model file"),
+        )
+
+    def without_pools(self) -> Welcome:
+        """As a device keeps it."""
+        return replace(self, pools=())
 
 
-# --- names and numbers ---------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SyncRequest:
+    """Uploads to merge now."""
+
+    uploads: tuple[Upload, ...]
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(edge.SyncRequest(uploads=map(learned.upload_out, self.uploads)))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SyncRequest:
+        return cls(learned.uploads_in(parse(edge.SyncRequest, data).uploads))
 
 
-def name(value: str, what: str) -> str:
-    """An identifier that is there and not absurd."""
-    if not value or len(value) > LONGEST_NAME or not value.isprintable():
-        raise RemoteProtocolError(f"the {what} must be 1 to {LONGEST_NAME} printable characters")
-    return value
+@dataclass(frozen=True)
+class SyncReply:
+    """The pools after a Sync, one for each upload, in order."""
+
+    pools: tuple[PoolUpdate, ...]
+    time: float
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(edge.SyncReply(pools=map(update_out, self.pools), time=self.time))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SyncReply:
+        message = parse(edge.SyncReply, data)
+        return cls(updates_in(message.pools), clock_time(message.time, "time of the server"))
 
 
-def integer(value: int, what: str) -> int:
-    if value > LARGEST_INTEGER:
-        raise RemoteProtocolError(f"the {what} {value} is beyond {LARGEST_INTEGER}")
-    return value
+@dataclass(frozen=True)
+class ProbeRequest:
+    """So many bytes, to time how long they take."""
+
+    size: int
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(edge.ProbeRequest(padding=bytes(self.size)))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ProbeRequest:
+        return cls(len(parse(edge.ProbeRequest, data).padding))
 
 
-def _finite(value: float, what: str) -> float:
-    if not isfinite(value):
-        raise RemoteProtocolError(f"the {what} is not a finite number")
-    return value
+@dataclass(frozen=True)
+class ProbeReply:
+    time: float
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(edge.ProbeReply(time=self.time))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ProbeReply:
+        message = parse(edge.ProbeReply, data)
+        return cls(clock_time(message.time, "time of the server"))
 
 
-# --- who, and which pool -------------------------------------------------------------------------
+@dataclass(frozen=True)
+class WatchRequest:
+    """A device wants to hear of every change of these pools."""
+
+    device: str
+    known: Known
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(edge.WatchRequest(device=self.device, known=known_out(self.known)))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> WatchRequest:
+        message = parse(edge.WatchRequest, data)
+        return cls(name(message.device, "device"), known_in(message.known))
 
 
-def key_out(key: PoolKey) -> Any:
-    return edge.PoolKey(
-        model=key.model, table=key.table, policy=key.policy, part=key.part, scope=key.scope
-    )
+@dataclass(frozen=True)
+class PoolNews:
+    """Pools that have changed."""
+
+    pools: tuple[PoolUpdate, ...]
+    time: float
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(edge.PoolNews(pools=map(update_out, self.pools), time=self.time))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PoolNews:
+        message = parse(edge.PoolNews, data)
+        return cls(updates_in(message.pools), clock_time(message.time, "time of the server"))
 
 
-def key_in(message: Any) -> PoolKey:
-    return PoolKey(
-        name(message.model, "model of a pool"),
-        name(message.table, "table of a pool"),
-        name(message.policy, "policy of a pool"),
-        name(message.part, "part of a pool"),
-        name(message.scope, "scope of a pool"),
-    )
+# --- parts of several messages -------------------------------------------------------------------
 
 
-def identity_out(identity: DeviceIdentity) -> Any:
-    return edge.Identity(**identity._asdict())
+def known_out(known: Known) -> list[Any]:
+    return [
+        edge.KnownPool(key=learned.key_out(key), epoch=epoch, round=round_)
+        for key, (epoch, round_) in known.items()
+    ]
 
 
-def identity_in(message: Any) -> DeviceIdentity:
-    return DeviceIdentity(
-        name(message.device, "device"),
-        name(message.incarnation, "incarnation"),
-        name(message.type, "device type"),
-        name(message.network, "network"),
-    )
+def known_in(pools: Sequence[Any]) -> dict[PoolKey, Version]:
+    if len(pools) > MOST_POOLS:
+        raise RemoteProtocolError(f"{len(pools)} pools; at most {MOST_POOLS}")
+    return {learned.key_in(each.key): (each.epoch, each.round) for each in pools}
 
 
-# --- uploads and downloads -----------------------------------------------------------------------
+def update_out(update: PoolUpdate) -> Any:
+    return learned.download_out(update.download, update.refused)
 
 
-def upload_out(upload: Upload) -> Any:
-    return edge.Upload(
-        device=upload.device,
-        incarnation=upload.incarnation,
-        key=key_out(upload.key),
-        epoch=upload.epoch,
-        sequence=upload.sequence,
-        statistics=statistics_out(upload.statistics),
-        time=upload.time,
-    )
-
-
-def upload_in(message: Any) -> Upload:
-    return Upload(
-        name(message.device, "device"),
-        name(message.incarnation, "incarnation"),
-        key_in(message.key),
-        integer(message.epoch, "epoch"),
-        integer(message.sequence, "sequence"),
-        statistics_in(message.statistics),
-        _finite(message.time, "time of an upload"),
-    )
-
-
-def uploads_in(messages: Iterable[Any], most: int = 64) -> tuple[Upload, ...]:
-    """Uploads as they came in; of one that cannot be used the error names the sender."""
-    uploads = []
+def updates_in(messages: Sequence[Any]) -> tuple[PoolUpdate, ...]:
+    """Pools that can be used; the others must not cost a device the answer they came with."""
+    if len(messages) > MOST_POOLS:
+        raise RemoteProtocolError(f"{len(messages)} pools in one message; at most {MOST_POOLS}")
+    found = []
     for message in messages:
         try:
-            uploads.append(upload_in(message))
+            download = learned.download_in(message)
         except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"upload of {message.device[:64]!r}: {error}") from None
-    if len(uploads) > most:
-        raise RemoteProtocolError(f"{len(uploads)} uploads in one message; at most {most}")
-    return tuple(uploads)
+            _log.warning("pool not used", extra={"reason": str(error)})
+            continue
+        found.append(PoolUpdate(download, message.refused[:LONGEST_REASON]))
+    return tuple(found)
 
 
-def download_out(download: Download, refused: str = "") -> Any:
-    return edge.Download(
-        key=key_out(download.key),
-        epoch=download.epoch,
-        statistics=statistics_out(download.statistics),
-        round=download.round,
-        acknowledged=download.acknowledged,
-        time=download.time,
-        refused=refused,
-    )
+def optional_name(text: str, what: str) -> str:
+    """An identifier that may be left out."""
+    return name(text, what) if text else ""
 
 
-def download_in(message: Any) -> Download:
-    acknowledged = None
-    if message.HasField("acknowledged"):
-        acknowledged = integer(message.acknowledged, "acknowledged sequence")
-    return Download(
-        key_in(message.key),
-        integer(message.epoch, "epoch"),
-        statistics_in(message.statistics),
-        integer(message.round, "round"),
-        acknowledged,
-        _finite(message.time, "time of a download"),
-    )
-
-
-# --- what a device keeps -------------------------------------------------------------------------
-
-
-def record_out(record: PartRecord) -> Any:
-    return edge.PartRecord(
-        key=key_out(record.key),
-        epoch=record.epoch,
-        sequence=record.sequence,
-        synced=statistics_out(record.synced),
-        local=statistics_out(record.local),
-        sent=None if record.sent is None else statistics_out(record.sent),
-        retired=statistics_out(record.retired),
-        sent_epoch=record.sent_epoch,
-        synced_time=record.synced_time,
-        sent_time=record.sent_time,
-        own_time=record.own_time,
-        own=None if record.own is None else statistics_out(record.own),
-    )
-
-
-def record_in(message: Any) -> PartRecord:
-    return PartRecord(
-        key_in(message.key),
-        integer(message.epoch, "epoch"),
-        integer(message.sequence, "sequence"),
-        statistics_in(message.synced),
-        statistics_in(message.local),
-        statistics_in(message.sent) if message.HasField("sent") else None,
-        statistics_in(message.retired),
-        integer(message.sent_epoch, "epoch") if message.HasField("sent_epoch") else None,
-        message.synced_time,
-        message.sent_time,
-        message.own_time,
-        statistics_in(message.own) if message.HasField("own") else None,
-    )
-
-
-def serialized(message: Any, largest: int | None = None) -> bytes:
-    """The bytes of a message of ours; too large a one is our own mistake, said before sending."""
+def to_bytes(message: Any) -> bytes:
     data: bytes = message.SerializeToString()
-    if largest is not None and len(data) > largest:
-        raise LocalProtocolError(f"a message of {len(data)} bytes is over the limit of {largest}")
     return data

@@ -20,7 +20,7 @@ from cans.learning import POLICIES, Hyperparameters, PartitionTable, Policy, pol
 from cans.learning.plausibility import Limits
 from cans.learning.table import SEGMENTS
 from cans.live.split import CutPoint, Cutting
-from cans.live.wire import messages
+from cans.live.wire import learned
 from cans.live.wire.proto import edge
 
 DELIVERIES = ("immediate", "next-contact")
@@ -129,7 +129,7 @@ def table_in(message: Any) -> PartitionTable:
     for segment in SEGMENTS:
         matrix = getattr(message, segment)
         shape = (matrix.rows, matrix.columns)
-        sane = 0 < shape[0] <= _MOST_CHOICES and 0 < shape[1] <= messages.LARGEST_DIMENSION
+        sane = 0 < shape[0] <= _MOST_CHOICES and 0 < shape[1] <= learned.LARGEST_DIMENSION
         if not sane or len(matrix.values) != shape[0] * shape[1]:
             raise RemoteProtocolError(f"{segment} features of shape {shape}")
         if not all(map(isfinite, matrix.values)):
@@ -139,10 +139,10 @@ def table_in(message: Any) -> PartitionTable:
             names[segment] = tuple(matrix.names)
     try:
         return PartitionTable(
-            messages.name(message.model, "model of a table"), tuple(message.points), **matrices,
+            learned.name(message.model, "model of a table"), tuple(message.points), **matrices,
             point_of=tuple(message.point_of), codec_of=tuple(message.codec_of), names=names,
             bytes_of=tuple(message.bytes_of),
-            digest=message.digest, version=messages.name(message.version, "version of a table"),
+            digest=message.digest, version=learned.name(message.version, "version of a table"),
             probe=_probe_in(message),
         )  # fmt: skip
     except ValueError as error:

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import load_model, split
+from cans.live.wire.inference import InferHeader, InferRequest, TensorMeta
 from cans.live.wire.link import Link
-from cans.live.wire.proto import edge
 from cans.testbed.run.fleet import Fleet, table_words
 from cans.testbed.run.network import Network
 from cans.testbed.run.processes import Child
@@ -64,9 +63,9 @@ def warm_servers(
     for server in servers:
         with closing(Link(server)) as link:
             for row in _one_row_each(made):
-                tensors = _crossing(made, row, random)
+                request = InferRequest(_header(made, row), _crossing(made, row, random))
                 for _ in range(RUNS):
-                    link.infer(_header(made, row), tensors, SECONDS)
+                    link.infer(request, SECONDS)
 
 
 def _one_row_each(made: SplitModel) -> list[int]:
@@ -87,14 +86,10 @@ def _crossing(made: SplitModel, row: int, random: np.random.Generator) -> list[m
     ]
 
 
-def _header(made: SplitModel, row: int) -> Any:
+def _header(made: SplitModel, row: int) -> InferHeader:
     table = made.table
     point = table.point_of[row]
-    return edge.InferHeader(
-        device="warming", incarnation="warming", model=table.digest, table=table.version,
-        point=point, codec=table.codec_of[row],
-        tensors=[
-            edge.TensorMeta(name=each.name, dtype=each.dtype, shape=each.shape)
-            for each in made.points[point].tensors
-        ],
-    )  # fmt: skip
+    metas = tuple(map(TensorMeta.of, made.points[point].tensors))
+    return InferHeader(
+        "warming", "warming", table.digest, table.version, point, table.codec_of[row], metas
+    )

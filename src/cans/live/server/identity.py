@@ -1,8 +1,9 @@
-"""Join tokens: a file of `device token` lines that may be edited while the server runs.
+"""Who calls, and which devices they may speak for.
 
-A token may be given as `sha256:HEX`, so that the file does not hold the secret itself; a device
-called `*` lets its token speak for any device. A line that is removed is a token that is revoked,
-from the next request on.
+Join tokens are a file of `device token` lines that may be edited while the server runs. A token may
+be given as `sha256:HEX`, so that the file does not hold the secret itself; a device called `*` lets
+its token speak for any device. A line that is removed is a token that is revoked, from the next
+request on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hmac
 import logging
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from cans.errors import InputError, Refused
 
@@ -92,9 +94,15 @@ class TokenFile:
         return entries
 
 
-def may_speak_for(token_device: str, device: str) -> None:
-    """Raise unless a token of `token_device` may be used by `device`."""
-    if token_device not in (ANY, device):
-        raise Refused(
-            f"this token belongs to {token_device!r}, not to {device!r}", "PERMISSION_DENIED"
-        )
+class Caller(NamedTuple):
+    """Who calls."""
+
+    token_device: str = ANY  # where no tokens are asked for
+
+    def may_speak_for(self, device: str) -> None:
+        """Raise unless this caller is that device, or may be any."""
+        if self.token_device not in (ANY, device):
+            raise Refused(
+                f"this token belongs to {self.token_device!r}, not to {device!r}",
+                "PERMISSION_DENIED",
+            )

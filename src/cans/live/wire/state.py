@@ -12,7 +12,8 @@ from typing import Any
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, PoolKey, SufficientStatistics
 from cans.learning.part import PartRecord
-from cans.live.wire import messages
+from cans.live.wire import learned
+from cans.live.wire.frame import field_bytes
 from cans.live.wire.proto import edge
 
 _MAGIC = b"CANSv1\n"
@@ -48,17 +49,17 @@ class DeviceState:
 
 def written(state: DeviceState) -> bytes:
     message = edge.DeviceState(
-        identity=messages.identity_out(state.identity),
-        records=[messages.record_out(each) for each in state.records],
+        identity=learned.identity_out(state.identity),
+        records=[learned.record_out(each) for each in state.records],
         joined=state.joined,
         inferences=state.inferences,
         observations=state.observations,
-        former=[messages.record_out(each) for each in state.former],
+        former=[learned.record_out(each) for each in state.former],
         refused=map(_refused_out, state.refused),
     )
-    if state.welcome:
-        message.welcome.ParseFromString(state.welcome)
     body: bytes = message.SerializeToString()
+    if state.welcome:  # as it is: this is done after every inference
+        body += field_bytes(edge.DeviceState.WELCOME_FIELD_NUMBER, state.welcome)
     head = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
     return _MAGIC + head + body
 
@@ -70,28 +71,28 @@ def read(data: bytes) -> DeviceState:
     checksum = int.from_bytes(data[len(_MAGIC) + 4 : _HEAD], "little")
     if data[: len(_MAGIC)] != _MAGIC or len(body) != size or zlib.crc32(body) != checksum:
         raise RemoteProtocolError("not a whole state file of this version")
-    message: Any = messages.parse(edge.DeviceState, body)
+    message: Any = learned.parse(edge.DeviceState, body)
     return DeviceState(
-        messages.identity_in(message.identity),
+        learned.identity_in(message.identity),
         message.welcome.SerializeToString() if message.HasField("welcome") else b"",
-        tuple(map(messages.record_in, message.records)),
+        tuple(map(learned.record_in, message.records)),
         message.joined,
         message.inferences,
         message.observations,
-        tuple(map(messages.record_in, message.former)),
+        tuple(map(learned.record_in, message.former)),
         tuple(map(_refused_in, message.refused)),
     )
 
 
 def _refused_out(refused: RefusedUploads) -> Any:
     return edge.RefusedUploads(
-        key=messages.key_out(refused.key),
-        statistics=messages.statistics_out(refused.statistics),
+        key=learned.key_out(refused.key),
+        statistics=learned.statistics_out(refused.statistics),
         uploads=refused.uploads,
         reason=refused.reason,
     )
 
 
 def _refused_in(message: Any) -> RefusedUploads:
-    statistics = messages.statistics_in(message.statistics)
-    return RefusedUploads(messages.key_in(message.key), statistics, message.uploads, message.reason)
+    statistics = learned.statistics_in(message.statistics)
+    return RefusedUploads(learned.key_in(message.key), statistics, message.uploads, message.reason)

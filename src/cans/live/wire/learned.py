@@ -1,0 +1,244 @@
+"""The learner's values as messages, both ways: statistics, pool keys, uploads, downloads, records.
+
+Whatever comes in is checked here, once: what this module returns is finite, of sane size and
+consistent, and what cannot be is a `RemoteProtocolError`, never another exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from cans.errors import RemoteProtocolError
+from cans.learning import DeviceIdentity, Download, PoolKey, SufficientStatistics, Upload
+from cans.learning.part import PartRecord
+from cans.live.wire.proto import edge
+
+LARGEST_DIMENSION = 256  # of a part; ours have 1 to about 30
+LONGEST_NAME = 256  # characters of any identifier
+MOST_UPLOADS = 64  # in one message
+LATEST = 2.0**33  # seconds since 1970 (the year 2242): no clock shows more
+LARGEST_INTEGER = 2**62  # of epochs, sequence numbers, counts: they fit a database column
+
+Message = TypeVar("Message")
+
+
+def parse(kind: Callable[[], Message], data: bytes) -> Message:
+    """The message that these bytes are."""
+    message = kind()
+    try:
+        message.ParseFromString(data)  # type: ignore[attr-defined]
+    except DecodeError as error:
+        name = getattr(kind, "__name__", "message")
+        raise RemoteProtocolError(f"these bytes are no {name}: {error}") from None
+    return message
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def statistics_out(value: SufficientStatistics) -> Any:
+    upper = np.triu_indices(value.dimension)
+    return edge.Statistics(
+        sigma=value.sigma[upper].tolist(),
+        b=value.b.tolist(),
+        squares=value.squares,
+        weight=value.weight,
+        count=value.count,
+    )
+
+
+def statistics_in(message: Any) -> SufficientStatistics:
+    dimension, half = len(message.b), len(message.sigma)
+    if not 0 < dimension <= LARGEST_DIMENSION:
+        raise RemoteProtocolError(f"statistics of dimension {dimension}")
+    if half != dimension * (dimension + 1) // 2:
+        raise RemoteProtocolError(f"{half} values of Sigma do not go with {dimension} of b")
+    b = np.array(message.b)
+    upper = np.triu_indices(dimension)
+    sigma = np.zeros((dimension, dimension))
+    sigma[upper] = message.sigma
+    sigma.T[upper] = message.sigma
+    totals = (message.squares, message.weight)
+    if not (np.isfinite(sigma).all() and np.isfinite(b).all() and all(map(isfinite, totals))):
+        raise RemoteProtocolError("statistics that are not finite")
+    count = integer(message.count, "count")
+    return SufficientStatistics(sigma, b, message.squares, message.weight, count)
+
+
+def statistics_to_bytes(value: SufficientStatistics) -> bytes:
+    data: bytes = statistics_out(value).SerializeToString()
+    return data
+
+
+def statistics_from_bytes(data: bytes) -> SufficientStatistics:
+    return statistics_in(parse(edge.Statistics, data))
+
+
+# --- names and numbers ---------------------------------------------------------------------------
+
+
+def name(value: str, what: str) -> str:
+    """An identifier that is there and not absurd."""
+    if not value or len(value) > LONGEST_NAME or not value.isprintable():
+        raise RemoteProtocolError(f"the {what} must be 1 to {LONGEST_NAME} printable characters")
+    return value
+
+
+def integer(value: int, what: str) -> int:
+    if value > LARGEST_INTEGER:
+        raise RemoteProtocolError(f"the {what} {value} is beyond {LARGEST_INTEGER}")
+    return value
+
+
+def clock_time(value: float, what: str) -> float:
+    """Seconds on somebody's clock, of a year that can be."""
+    if not 0.0 <= value <= LATEST:  # false for NaN too
+        raise RemoteProtocolError(f"the {what} is no time of a clock")
+    return value
+
+
+def duration_ms(value: float, what: str) -> float:
+    """Milliseconds: a finite number that is not negative."""
+    if not (isfinite(value) and value >= 0.0):
+        raise RemoteProtocolError(f"the {what} is no duration")
+    return value
+
+
+# --- who, and which pool -------------------------------------------------------------------------
+
+
+def key_out(key: PoolKey) -> Any:
+    return edge.PoolKey(
+        model=key.model, table=key.table, policy=key.policy, part=key.part, scope=key.scope
+    )
+
+
+def key_in(message: Any) -> PoolKey:
+    return PoolKey(
+        name(message.model, "model of a pool"),
+        name(message.table, "table of a pool"),
+        name(message.policy, "policy of a pool"),
+        name(message.part, "part of a pool"),
+        name(message.scope, "scope of a pool"),
+    )
+
+
+def identity_out(identity: DeviceIdentity) -> Any:
+    return edge.Identity(**identity._asdict())
+
+
+def identity_in(message: Any) -> DeviceIdentity:
+    return DeviceIdentity(
+        name(message.device, "device"),
+        name(message.incarnation, "incarnation"),
+        name(message.type, "device type"),
+        name(message.network, "network"),
+    )
+
+
+# --- uploads and downloads -----------------------------------------------------------------------
+
+
+def upload_out(upload: Upload) -> Any:
+    return edge.Upload(
+        device=upload.device,
+        incarnation=upload.incarnation,
+        key=key_out(upload.key),
+        epoch=upload.epoch,
+        sequence=upload.sequence,
+        statistics=statistics_out(upload.statistics),
+        time=upload.time,
+    )
+
+
+def upload_in(message: Any) -> Upload:
+    return Upload(
+        name(message.device, "device"),
+        name(message.incarnation, "incarnation"),
+        key_in(message.key),
+        integer(message.epoch, "epoch"),
+        integer(message.sequence, "sequence"),
+        statistics_in(message.statistics),
+        clock_time(message.time, "time of an upload"),
+    )
+
+
+def uploads_in(messages: Sequence[Any]) -> tuple[Upload, ...]:
+    """Uploads as they came in; of one that cannot be used the error names the sender."""
+    if len(messages) > MOST_UPLOADS:
+        raise RemoteProtocolError(f"{len(messages)} uploads in one message; at most {MOST_UPLOADS}")
+    uploads = []
+    for message in messages:
+        try:
+            uploads.append(upload_in(message))
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"upload of {message.device[:64]!r}: {error}") from None
+    return tuple(uploads)
+
+
+def download_out(download: Download, refused: str = "") -> Any:
+    return edge.Download(
+        key=key_out(download.key),
+        epoch=download.epoch,
+        statistics=statistics_out(download.statistics),
+        round=download.round,
+        acknowledged=download.acknowledged,
+        time=download.time,
+        refused=refused,
+    )
+
+
+def download_in(message: Any) -> Download:
+    acknowledged = None
+    if message.HasField("acknowledged"):
+        acknowledged = integer(message.acknowledged, "acknowledged sequence")
+    return Download(
+        key_in(message.key),
+        integer(message.epoch, "epoch"),
+        statistics_in(message.statistics),
+        integer(message.round, "round"),
+        acknowledged,
+        clock_time(message.time, "time of a download"),
+    )
+
+
+# --- what a device keeps -------------------------------------------------------------------------
+
+
+def record_out(record: PartRecord) -> Any:
+    return edge.PartRecord(
+        key=key_out(record.key),
+        epoch=record.epoch,
+        sequence=record.sequence,
+        synced=statistics_out(record.synced),
+        local=statistics_out(record.local),
+        sent=None if record.sent is None else statistics_out(record.sent),
+        retired=statistics_out(record.retired),
+        sent_epoch=record.sent_epoch,
+        synced_time=record.synced_time,
+        sent_time=record.sent_time,
+        own_time=record.own_time,
+        own=None if record.own is None else statistics_out(record.own),
+    )
+
+
+def record_in(message: Any) -> PartRecord:
+    return PartRecord(
+        key_in(message.key),
+        integer(message.epoch, "epoch"),
+        integer(message.sequence, "sequence"),
+        statistics_in(message.synced),
+        statistics_in(message.local),
+        statistics_in(message.sent) if message.HasField("sent") else None,
+        statistics_in(message.retired),
+        integer(message.sent_epoch, "epoch") if message.HasField("sent_epoch") else None,
+        message.synced_time,
+        message.sent_time,
+        message.own_time,
+        statistics_in(message.own) if message.HasField("own") else None,
+    )
