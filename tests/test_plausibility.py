@@ -16,18 +16,18 @@ from cans.learning.plausibility import Limits, implausible
 ROWS = np.array([[0.0, 1.0, 1.0], [0.5, 0.3, 0.8], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
 
 
-def honest(seed: int, count: int, age: float = 1.0) -> SufficientStatistics:
+def honest(seed: int, count: int, worth: float = 1.0) -> SufficientStatistics:
     rng = np.random.default_rng(seed)
     total = SufficientStatistics.zero(3)
     for _ in range(count):
         row = ROWS[rng.integers(3)]
-        total = total.aged(age) + SufficientStatistics.of(row, float(rng.lognormal(3, 2)))
+        total = total.scaled(worth) + SufficientStatistics.of(row, float(rng.lognormal(3, 2)))
     return total
 
 
 @given(st.integers(0, 2**32), st.integers(0, 300), st.floats(0.5, 1.0))
-def test_honest_sums_pass(seed: int, count: int, age: float) -> None:
-    assert implausible(honest(seed, count, age), ROWS) is None
+def test_honest_sums_pass(seed: int, count: int, worth: float) -> None:
+    assert implausible(honest(seed, count, worth), ROWS) is None
 
 
 def test_each_lie_is_named() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
+from cans.learning.laws import random_table
 from cans.learning.policies import POLICIES, Hyperparameters
-from cans.learning.rehearsal import random_table
 from cans.simulation.engines.reference import play
 from cans.simulation.worlds.named import make_world
 from cans.simulation.worlds.world import World

@@ -64,11 +64,11 @@ def test_merging_equals_the_aggregator(store: Store) -> None:
         assert (download.acknowledged, download.time) == (each.sequence, expected.time)
 
 
-def test_pools_age_and_start_anew_as_the_aggregator_does(store: Store) -> None:
+def test_pools_start_anew_as_the_aggregator_does(store: Store) -> None:
     edge = EdgeAggregator()
     key = KEY._replace(policy="cans", part="link", scope="network:lab")
     for i in range(60):
-        each = Upload("a", "first", key, 0, i, statistics(i, 1) if i < 30 else slow(i), 10.0 * i)
+        each = Upload("a", "first", key, 0, i, statistics(i, 1) if i < 30 else slow(i))
         expected = edge.merge(each, 10.0 * i)
         ((download, *_),) = store.merge([Judged(each)], 10.0 * i)
         assert download.statistics.equals(expected.statistics)

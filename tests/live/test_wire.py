@@ -57,7 +57,7 @@ def test_other_round_trips() -> None:
     assert learned.identity_in(learned.identity_out(identity)) == identity
     sent = upload("a", 3, seed=5)
     back = learned.upload_in(learned.upload_out(sent))
-    assert (back.key, back.sequence, back.time) == (sent.key, sent.sequence, sent.time)
+    assert (back.key, back.epoch, back.sequence) == (sent.key, sent.epoch, sent.sequence)
     for acknowledged in (None, 0, 7):
         download = Download(KEY, 2, sent.statistics, 9, acknowledged, 1.5)
         again = learned.download_in(learned.download_out(download))

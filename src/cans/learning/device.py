@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning import arithmetic, physical
+from cans.learning import linear, physical
+from cans.learning.arrays import Array, BoolArray
 from cans.learning.layout import exploration_weight, fleet_state
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
 from cans.learning.policies import Choose, Hyperparameters, Policy
-from cans.learning.state import Array, BoolArray
 from cans.learning.table import PartitionTable
 
 
@@ -38,7 +38,6 @@ class Latencies(NamedTuple):
 class Context(NamedTuple):
     """All that comes from outside when a device chooses: it has no clock and no dice."""
 
-    time: float = 0.0
     uniform: float = 0.0  # a draw from [0, 1), for policy `random`
     normals: Array | None = None  # d standard normals, for `lints`
     key_frame: bool = False  # an important frame: ANS explores less
@@ -95,41 +94,38 @@ class DeviceLearner:
 
     # --- join ---
 
-    def join(
-        self, offline: Sequence[tuple[int, float]] = (), time: float = 0.0
-    ) -> tuple[Upload, ...]:
-        """Take in offline experience, (choice, front latency) each, measured at `time`; returns
-        sequence 0 of each shared part, for the server. What is pooled comes back with the first
-        download."""
-        started = (part.start(offline, time) for part in self._parts.values())
+    def join(self, offline: Sequence[tuple[int, float]] = ()) -> tuple[Upload, ...]:
+        """Take in offline experience, (choice, front latency in ms) each; returns sequence 0 of
+        each shared part, for the server. What is pooled comes back with the first download."""
+        started = (part.start(offline) for part in self._parts.values())
         return tuple(upload for upload in started if upload is not None)
 
     # --- the three verbs ---
 
-    def get_ready(self, time: float) -> None:
+    def get_ready(self) -> None:
         """Estimate anew what has changed, ahead of the next choice: whoever waits for that choice
         need not wait for this."""
         if self._state.physics.used:
-            arithmetic.refresh(self._state, 0, time)
+            physical.refresh(self._state, 0)
 
     def select(self, context: Context | None = None) -> Choice:
         """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
         context = context or NOTHING_SPECIAL
         self._frame += 1
-        self.get_ready(context.time)
+        self.get_ready()
         if self.policy.choose in (Choose.LOCAL, Choose.OFFLOAD, Choose.UNIFORM):
             return self._made(self._unlearned(context), False)
         scores = self._scores(context)
         if context.allowed is not None:
-            scores = np.where(context.allowed, np.minimum(scores, arithmetic.LARGE), np.inf)
+            scores = np.where(context.allowed, np.minimum(scores, linear.LARGE), np.inf)
         if (
             self.policy.forced_sampling
-            and arithmetic.must_not_stay_local(self._frame)
+            and linear.must_not_stay_local(self._frame)
             and np.isfinite(scores[: self.table.local]).any()  # somewhere else is allowed
         ):
             scores = scores.copy()
             scores[self.table.local] = np.inf
-        index, tied = arithmetic.lowest(scores)
+        index, tied = linear.lowest(scores)
         self.tied += tied
         return self._made(index, tied, float(scores[index]))
 
@@ -147,9 +143,9 @@ class DeviceLearner:
             if latency is None:
                 continue
             if self._state.informative[part.number, index]:
-                part.observe(index, latency, time)
+                part.observe(index, latency)
             if part.wants_upload():
-                uploads.append(part.upload(time))
+                uploads.append(part.upload())
         return tuple(uploads)
 
     def wants_probe(self, time: float) -> bool:
@@ -180,8 +176,8 @@ class DeviceLearner:
         for features, latency in zip(probe, latencies, strict=False):
             row = np.zeros(self._state.rows.shape[2])
             row[: len(features)] = features
-            part.accumulate(row, latency, time)
-        return (part.upload(time),) if part.in_flight is None else ()
+            part.accumulate(row, latency)
+        return (part.upload(),) if part.in_flight is None else ()
 
     def adopt(self, download: Download) -> None:
         """Alg. 1 lines 11-12: estimate with what the server returned from now on."""
@@ -194,10 +190,10 @@ class DeviceLearner:
         """Take note that an upload has arrived, without adopting the pool it went into."""
         self._parts[download.key.part].credit(download)
 
-    def flush(self, time: float = 0.0) -> tuple[Upload, ...]:
+    def flush(self) -> tuple[Upload, ...]:
         """Upload every shared part now, trigger or not; what is already on its way goes again."""
         shared = [part for part in self._parts.values() if part.part.shared]
-        return tuple(part.in_flight or part.upload(time) for part in shared)
+        return tuple(part.in_flight or part.upload() for part in shared)
 
     # --- looking inside ---
 
@@ -253,7 +249,7 @@ class DeviceLearner:
         if self.policy.choose is Choose.SAMPLED:
             if context.normals is None:
                 raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
-            scores = arithmetic.sampled(self._state, 0, context.normals)
+            scores = linear.sampled(self._state, 0, context.normals)
         else:
             weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
             scores = self._optimistic(weight)
@@ -263,7 +259,7 @@ class DeviceLearner:
         if self._state.physics.used:
             return physical.physical_scores(self._state, 0)
         state = self._state
-        return arithmetic.optimistic(state.mean[0], state.norm[0], state.radius[0], weight)
+        return linear.optimistic(state.mean[0], state.norm[0], state.radius[0], weight)
 
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table

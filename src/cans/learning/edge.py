@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 
-from cans.learning import algebra, physical
+from cans.learning import physical
 from cans.learning.messages import Download, PoolKey, Upload
 from cans.learning.policies import policy_named
 from cans.learning.statistics import SufficientStatistics
@@ -39,14 +38,10 @@ class Received:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a pool ages and when it starts anew; the paper's never do either."""
+    """Whether a pool is watched, and may start anew; the paper's never are."""
 
-    half_life_s: float = inf
     watched: bool = False
     ridge: float = 0.01
-
-    def factor(self, elapsed: float) -> float:
-        return algebra.remaining(elapsed, self.half_life_s)
 
 
 PLAIN = Rules()
@@ -57,7 +52,7 @@ def rules_of(key: PoolKey) -> Rules:
     policy = policy_named(key.policy)
     part = policy.part(key.part)
     ridge = PLAIN.ridge if policy.ridge is None else policy.ridge
-    return Rules(part.half_life_s, part.watched, ridge)
+    return Rules(part.watched, ridge)
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ class Pool:
     statistics: SufficientStatistics
     epoch: int = 0
     round: int = 0  # merges so far: the paper's logical order t
-    time: float = 0.0  # of the last merge; the statistics are aged to it
+    time: float = 0.0  # of the last merge, seconds by the server's clock
     alarm: tuple[float, float] = (0.0, 0.0)  # evidence of having become slower, and faster
     retired: SufficientStatistics | None = None  # of epochs that ended, late uploads included
     doubted: SufficientStatistics | None = None  # what was taken off uploads that were far off
@@ -83,17 +78,14 @@ def merged(
     """Alg. 2 lines 3 and 7, made safe: a repeat changes nothing, a late epoch is retired.
 
     `received` is what this pool has taken in from the upload's sender before; `time` is the
-    server's. The upload and the pool are brought to one time before they are added, so that the
-    order of merging does not matter.
+    server's.
     """
     if upload.sequence in received:
         return pool, received
     received = received.including(upload.sequence)
     if upload.epoch < pool.epoch:
         return replace(pool, retired=_plus(pool.retired, upload.statistics)), received
-    now = max(pool.time, time)
-    pool = replace(pool, statistics=pool.statistics.aged(rules.factor(now - pool.time)), time=now)
-    fresh = upload.statistics.aged(rules.factor(now - min(upload.time, now)))
+    pool, fresh = replace(pool, time=max(pool.time, time)), upload.statistics
     if rules.watched:
         pool, fresh = _watched(pool, fresh, rules)
     return replace(pool, statistics=pool.statistics + fresh, round=pool.round + 1), received
@@ -112,7 +104,7 @@ def _watched(
     if physical.alarmed(alarm, residual):
         past = physical.carried_over(pool.statistics.pack(width), upload.pack(width), rules.ridge)
         return restarted(pool, SufficientStatistics.unpack(past, width)), upload
-    trusted = upload.aged(physical.trust(residual))
+    trusted = upload.scaled(physical.trust(residual))
     doubted = _plus(pool.doubted, replace(upload - trusted, count=0))
     return replace(pool, alarm=(float(alarm[0]), float(alarm[1])), doubted=doubted), trusted
 

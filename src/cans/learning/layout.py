@@ -7,8 +7,8 @@ from math import inf, log1p
 
 import numpy as np
 
+from cans.learning.arrays import Array, LearnerState, Physics, new_state, padded, statistics_size
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, LearnerState, Physics, new_state, padded, statistics_size
 from cans.learning.table import PartitionTable
 from cans.learning.viability import floors, offered_choices, viable_choices
 
@@ -35,7 +35,7 @@ def fleet_state(
         default = hyperparameters.sampling_ms
     if isinstance(default, str):
         if radius is None and policy.parts:
-            raise ValueError("radius 'theory' must be computed by who knows the fleet")
+            raise ValueError("beta_ms='theory' needs `radius=`")
         default = 0.0
     features = [table.columns(part.explains) for part in parts]
     return new_state(
@@ -44,7 +44,6 @@ def fleet_state(
         uses_local=[part.uses_local or not part.shared for part in parts],
         radius=[(radius or {}).get(part.name, default) for part in parts],
         threshold=[_threshold(part, hyperparameters) for part in parts],
-        half_life=[part.half_life_s for part in parts],
         ridge=hyperparameters.ridge if policy.ridge is None else policy.ridge,
         physics=_physics(policy, table, features, devices) if policy.physical else None,
     )
@@ -77,11 +76,9 @@ def _physics(
         front_part=names.index("front") if both else -1,
         server_part=names.index("server") if both else -1,
         own=np.zeros((devices, parts, statistics_size(width))),
-        own_time=np.zeros((devices, parts)),
         pace=np.ones((devices, parts)),
         theta=np.zeros((devices, parts, width)),
         deviation=np.zeros((devices, parts)),
         low=np.zeros((devices, parts, choices)),
         stale=np.ones((devices, parts), dtype=np.bool_),
-        estimated_at=np.zeros((devices, parts)),
     )

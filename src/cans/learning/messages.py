@@ -24,7 +24,7 @@ class PoolKey(NamedTuple):
 
 class DeviceIdentity(NamedTuple):
     """Who a device is. `incarnation` is new whenever its kept state is, so that a wiped device
-    that counts from zero again is not mistaken for a repeat of its former self."""
+    that counts from zero again is not mistaken for a repeat of what it sent before."""
 
     device: str
     incarnation: str = "0"
@@ -42,7 +42,6 @@ class Upload:
     epoch: int
     sequence: int
     statistics: SufficientStatistics
-    time: float = 0.0
 
     def __post_init__(self) -> None:
         if self.epoch < 0 or self.sequence < 0:
@@ -55,7 +54,7 @@ class Upload:
 class Download:
     """A pool as the server holds it, and which upload of the receiver it already contains.
 
-    `time` is that of the pool's last merge, by the server's clock: what it holds is aged to then.
+    `time` is that of the pool's last merge, in seconds by the server's clock.
     """
 
     key: PoolKey

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cans.learning import algebra, arithmetic, physical
+from cans.learning import linear, physical
+from cans.learning.arrays import Array, LearnerState, contributions
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Part, Policy, Pool
-from cans.learning.state import Array, LearnerState, contributions
 from cans.learning.statistics import SufficientStatistics
 from cans.learning.table import PartitionTable
 
@@ -28,8 +28,6 @@ class PartRecord:
     retired: SufficientStatistics  # observed for an epoch that had already ended
     sent_epoch: int | None = None  # the epoch that `sent` belongs to; None: `epoch`
     synced_time: float = 0.0  # of the adopted pool's last merge
-    sent_time: float = 0.0
-    own_time: float = 0.0  # the time to which `own` is aged
     own: SufficientStatistics | None = None  # what this device observed itself, for its pace
 
 
@@ -60,7 +58,7 @@ class PartLearner:
         self.in_flight: Upload | None = None
         self.retired = SufficientStatistics.zero(self.dimension)
         if not state.physics.used:
-            arithmetic.estimate(state, 0, number)
+            linear.estimate(state, 0, number)
 
     def read(self, holders: Array) -> SufficientStatistics:
         return SufficientStatistics.unpack(holders[0, self.number], self.dimension)
@@ -68,51 +66,51 @@ class PartLearner:
     def write(self, statistics: SufficientStatistics, holders: Array) -> None:
         holders[0, self.number] = statistics.pack(self.state.rows.shape[2])
 
-    def start(self, offline: Sequence[tuple[int, float]], time: float) -> Upload | None:
+    def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
         # Alg. 1 line 2. What is pooled leaves the local buffer for good with sequence 0.
         if self.part.warm:
             width = self.state.rows.shape[2]
             for choice, latency in offline:
-                self.accumulate(offline_row(self.part, self.table, choice, width), latency, time)
+                self.accumulate(offline_row(self.part, self.table, choice, width), latency)
         if not self.part.shared:
-            arithmetic.estimate(self.state, 0, self.number)
+            linear.estimate(self.state, 0, self.number)
             return None
-        return self.upload(time)
+        return self.upload()
 
-    def observe(self, choice: int, latency: float, time: float) -> None:
+    def observe(self, choice: int, latency: float) -> None:
         state, number = self.state, self.number
         if state.physics.used:
-            plain, slope = state.plain[number, choice], state.slope[number, choice]
-            physical.learn(state, 0, number, plain, slope, latency, time)
+            at_zero, per_ms = state.sums_at_zero[number, choice], state.sums_per_ms[number, choice]
+            physical.learn(state, 0, number, at_zero, per_ms, latency)
         else:
-            arithmetic.observe(state, 0, number, choice, latency)
+            linear.observe(state, 0, number, choice, latency)
 
-    def accumulate(self, x: Array, latency: float, time: float = 0.0) -> None:
+    def accumulate(self, x: Array, latency: float) -> None:
         """Take in an observation that is not of a choice: a partial local run, or a probe."""
-        plain, slope = contributions(x)
+        at_zero, per_ms = contributions(x)
         if self.state.physics.used:
-            physical.learn(self.state, 0, self.number, plain, slope, latency, time)
+            physical.learn(self.state, 0, self.number, at_zero, per_ms, latency)
         else:
-            algebra.accumulate(self.state.local[0, self.number], plain, slope, latency)
+            linear.accumulate(self.state.local[0, self.number], at_zero, per_ms, latency)
 
     def wants_upload(self) -> bool:
         if self.in_flight is not None:
             return False
         if self.fleet_threshold:
-            return arithmetic.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
+            return linear.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
         if self.state.gain[0, self.number] <= self.state.threshold[self.number]:
             return False
-        return arithmetic.wants_upload(self.state, 0, self.number)
+        return linear.wants_upload(self.state, 0, self.number)
 
-    def upload(self, time: float) -> Upload:
-        arithmetic.snapshot(self.state, 0, self.number)
-        self.in_flight = self._named(self.sequence, self.read(self.state.sent), time)
+    def upload(self) -> Upload:
+        linear.snapshot(self.state, 0, self.number)
+        self.in_flight = self._named(self.sequence, self.read(self.state.sent))
         self.sequence += 1
         return self.in_flight
 
-    def _named(self, sequence: int, statistics: SufficientStatistics, time: float) -> Upload:
+    def _named(self, sequence: int, statistics: SufficientStatistics) -> Upload:
         who = self.identity
-        return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics, time)
+        return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics)
 
     def adopt(self, download: Download) -> None:
         self.acknowledge(download)
@@ -130,11 +128,11 @@ class PartLearner:
         self._use(download.statistics, download.time)
 
     def _use(self, pool: SufficientStatistics, time: float) -> None:
-        arithmetic.adopt(self.state, 0, self.number, pool.pack(self.state.rows.shape[2]), time)
+        linear.adopt(self.state, 0, self.number, pool.pack(self.state.rows.shape[2]), time)
 
     def acknowledge(self, download: Download) -> None:
         if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
-            arithmetic.acknowledged(self.state, 0, self.number)
+            linear.acknowledged(self.state, 0, self.number)
             self.in_flight = None
 
     def credit(self, download: Download) -> None:
@@ -144,7 +142,7 @@ class PartLearner:
         self.acknowledge(download)
         same = download.epoch == self.epoch and download.round > self.round
         if arrived and same and self.state.physics.used:
-            arithmetic.credit(self.state, 0, self.number, download.time)
+            physical.credit(self.state, 0, self.number, download.time)
 
     def _retire(self) -> None:
         # What is in the buffer was observed for an epoch that the server has ended. What is on
@@ -168,8 +166,6 @@ class PartLearner:
             self.retired,
             None if self.in_flight is None else self.in_flight.epoch,
             float(self.state.synced_time[0, self.number]),
-            0.0 if self.in_flight is None else self.in_flight.time,
-            float(physics.own_time[0, self.number]) if physics.used else 0.0,
             self.read(physics.own) if physics.used else None,
         )
 
@@ -179,14 +175,13 @@ class PartLearner:
         self.in_flight = None
         if record.sent is not None:
             self.write(record.sent, self.state.sent)
-            upload = self._named(self.sequence - 1, record.sent, record.sent_time)
+            upload = self._named(self.sequence - 1, record.sent)
             # Sent before a reset that this device has since heard of: still of the older epoch.
             epoch = record.epoch if record.sent_epoch is None else record.sent_epoch
             self.in_flight = replace(upload, epoch=epoch)
         physics = self.state.physics
         if physics.used and record.own is not None:
             self.write(record.own, physics.own)
-            physics.own_time[0, self.number] = record.own_time
         self._use(record.synced, record.synced_time)
 
 

@@ -5,7 +5,7 @@ choice a floor once any other one is known. The noise is read off the residuals,
 a radius. Devices of a pool may differ by a factor each. A pool whose predictions are off again and
 again, in one direction, has changed and starts anew.
 
-The same rules hold as in `arithmetic.py`: arrays in, arrays out, the subset of NumPy that numba
+The same rules hold as in `linear.py`: arrays in, arrays out, the subset of NumPy that numba
 compiles.
 """
 
@@ -13,16 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.algebra import (
-    aged,
-    b_of,
-    cholesky,
-    inverse_from,
-    remaining,
-    sigma_of,
-    times,
-)
-from cans.learning.state import Array, BoolArray, LearnerState, PoolState
+from cans.learning.arrays import Array, BoolArray, LearnerState, PoolState
+from cans.learning.linear import b_of, cholesky, inverse_from, scaled, sigma_of, times
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
@@ -43,7 +35,7 @@ FAR = 5.0
 """Standardised residual beyond which an observation is of something else than what was expected."""
 
 TIE_BREAK = 0.01
-"""Where the least plausible latencies cannot tell (both are zero, say), the means do."""
+"""Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
 
 MATURE = 5.0
 """Observations beyond one per feature before a pool's predictions are tested."""
@@ -58,13 +50,7 @@ def importance(reference: float) -> float:
 
 
 def learn(
-    state: LearnerState,
-    device: int,
-    part: int,
-    plain: Array,
-    slope: Array,
-    latency: float,
-    time: float,
+    state: LearnerState, device: int, part: int, at_zero: Array, per_ms: Array, latency: float
 ) -> None:
     """Add an observation to the buffer for the pool, and to what the device keeps of its own.
 
@@ -72,15 +58,12 @@ def learn(
     Otherwise fast devices, which choose other points than slow ones, would bend its picture.
     """
     physics = state.physics
-    observation = (plain + latency * slope) * importance(
-        reference_latency(state, device, part, slope, latency)
+    observation = (at_zero + latency * per_ms) * importance(
+        reference_latency(state, device, part, per_ms, latency)
     )
     observation[-3] = observation[-3] + observation[-2] * latency * latency
     observation[-2:] = 1.0
-    own = physics.own[device, part]
-    elapsed = time - physics.own_time[device, part]
-    own[:] = aged(own, remaining(elapsed, state.half_life[part])) + observation
-    physics.own_time[device, part] = max(time, physics.own_time[device, part])
+    physics.own[device, part] += observation
     square = state.rows.shape[2] ** 2
     observation[square:-3] /= physics.pace[device, part]
     observation[-3] /= physics.pace[device, part] ** 2
@@ -89,7 +72,7 @@ def learn(
 
 
 def reference_latency(
-    state: LearnerState, device: int, part: int, slope: Array, latency: float
+    state: LearnerState, device: int, part: int, per_ms: Array, latency: float
 ) -> float:
     """What an observation's noise is judged by: the expected latency, which this noise has not
     touched; or, where nothing is expected yet or something else has happened, the latency."""
@@ -97,7 +80,7 @@ def reference_latency(
     if state.synced[device, part, -2] < physics.dimension[part] + MATURE:
         return abs(latency)
     square = state.rows.shape[2] ** 2
-    expected = (slope[square:-3] * physics.theta[device, part]).sum()
+    expected = (per_ms[square:-3] * physics.theta[device, part]).sum()
     far = FAR * physics.deviation[device, part] / np.sqrt(importance(expected))
     return float(latency if latency - expected > far else expected)
 
@@ -149,14 +132,10 @@ def pace(own: Array, theta: Array, variance: float, spread: float) -> float:
     return float(max((agreement + belief) / (explained + belief), 0.05))
 
 
-def estimate_physically(state: LearnerState, device: int, part: int, time: float) -> None:
-    """Mean and least plausible latency of every choice, from the pool aged to `time`."""
+def estimate_physically(state: LearnerState, device: int, part: int) -> None:
+    """Mean and lower confidence bound of every choice's latency, in milliseconds."""
     physics, rows = state.physics, state.rows[part]
-    half_life = state.half_life[part]
-    known = aged(
-        state.synced[device, part], remaining(time - state.synced_time[device, part], half_life)
-    )
-    known += state.local[device, part]
+    known = state.synced[device, part] + state.local[device, part]
     sigma = sigma_of(known, state.ridge)
     inverse = inverse_from(cholesky(sigma))
     theta = times(inverse, b_of(known))
@@ -171,21 +150,27 @@ def estimate_physically(state: LearnerState, device: int, part: int, time: float
     physics.deviation[device, part] = np.sqrt(variance)
     mean = times(rows, theta)
     square = rows.shape[1] * rows.shape[1]
-    norm = np.sqrt(np.abs(times(state.plain[part, :, :square], inverse.reshape(-1))))
+    norm = np.sqrt(np.abs(times(state.sums_at_zero[part, :, :square], inverse.reshape(-1))))
     width = physics.kappa * np.sqrt(variance)
     if physics.kappa == 0.0:
         width = state.radius[device, part]
     low = mean - width * norm
     if physics.nonnegative:
-        low = raised(np.maximum(low, 0.0), physics.floor[part], physics.viable)
+        low = apply_floors(np.maximum(low, 0.0), physics.floor[part], physics.viable)
     state.mean[device, part] = mean
     state.norm[device, part] = norm
     physics.low[device, part] = low
     physics.stale[device, part] = False
-    physics.estimated_at[device, part] = time
 
 
-def raised(low: Array, floor: Array, viable: BoolArray) -> Array:
+def refresh(state: LearnerState, device: int) -> None:
+    """Before a choice: estimate anew what has changed since last time."""
+    for part in range(state.rows.shape[0]):
+        if state.physics.stale[device, part]:
+            estimate_physically(state, device, part)
+
+
+def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
     """With theta >= 0, p costs at least min_j x_pj / x_qj of what q costs."""
     result = low.copy()
     for q in range(low.shape[0]):
@@ -198,7 +183,8 @@ def raised(low: Array, floor: Array, viable: BoolArray) -> Array:
 
 
 def physical_scores(state: LearnerState, device: int) -> Array:
-    """The least plausible latency of every choice that can win at all; infinite for the others.
+    """Lower confidence bound of the latency of every choice that can win at all; infinite for the
+    others.
 
     Choices are left out on the assumption that the server is the faster machine. When the
     estimates say otherwise (it is overloaded), every choice is back.
@@ -276,19 +262,17 @@ def merge(
     part: int,
     upload: Array,
     time: float,
-    half_life: float,
     ridge: float,
     watched: bool,
     dimension: int,
 ) -> None:
-    """Alg. 2 lines 3 and 7, for pools that age and may start anew."""
+    """Alg. 2 lines 3 and 7, for pools that may start anew."""
     statistics = pools.statistics[pool, part]
-    statistics[:] = aged(statistics, remaining(time - pools.time[pool, part], half_life))
     pools.time[pool, part] = max(time, pools.time[pool, part])
     trusted = upload
     if watched:
         residual = surprise(statistics, upload, ridge, dimension)
-        trusted = aged(upload, trust(residual))
+        trusted = scaled(upload, trust(residual))
         if alarmed(pools.alarm[pool, part], residual):
             statistics[:] = carried_over(statistics, upload, ridge)
             pools.alarm[pool, part] = 0.0
@@ -296,3 +280,10 @@ def merge(
             trusted = upload
     statistics += trusted
     pools.round[pool, part] += 1
+
+
+def credit(state: LearnerState, device: int, part: int, time: float) -> None:
+    """What the server has taken in is in its pool: add it to our copy until a newer one comes."""
+    state.synced[device, part] += state.sent[device, part]
+    state.synced_time[device, part] = max(time, state.synced_time[device, part])
+    state.physics.stale[device, part] = True

@@ -41,7 +41,6 @@ class Part:
     warm: bool = False  # starts from the offline experience
     uses_local: bool = False  # estimates with its own observations before any download
     eager: bool = False  # uploads every observation, without waiting for the determinant
-    half_life_s: float = inf  # an observation's worth halves in this time, by the server's clock
     watched: bool = False  # starts anew when its predictions stay off in one direction
     spread: float = 0.0  # devices of the pool differ by about this share; each learns its factor
 
@@ -191,16 +190,6 @@ ABLATIONS: dict[str, Policy] = {
 }
 
 
-def _forgetful() -> Policy:
-    half_lives = {"front": 3600.0, "link": 600.0, "server": 1800.0}
-    parts = tuple(replace(part, half_life_s=half_lives[part.name]) for part in _CANS.parts)
-    return replace(_CANS, name="cans-forgetting", title="cans-forgetting", parts=parts)
-
-
-LEFT_OUT: dict[str, Policy] = {policy.name: policy for policy in (_forgetful(),)}
-"""`cans` with an ingredient that was tried and helps in no world; `cans reproduce` measures it."""
-
-
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
@@ -240,7 +229,7 @@ POLICIES: dict[str, Policy] = {
 
 def policy_named(name: str) -> Policy:
     """The policy of this name; an unknown name is an error that lists the known ones."""
-    policy = POLICIES.get(name) or ABLATIONS.get(name) or LEFT_OUT.get(name)
+    policy = POLICIES.get(name) or ABLATIONS.get(name)
     if policy is None:
         raise unknown_name("policy", name, POLICIES)
     return policy

@@ -7,15 +7,15 @@ from math import isqrt
 
 import numpy as np
 
-from cans.learning.state import Array
+from cans.learning.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
 class SufficientStatistics:
     """All that a set of observations (x, y) says about a linear model: Sigma = Σ x x', b = Σ y x.
 
-    `squares` (Σ y²) gives the noise; `weight` is Σ of the age weights, equal to `count` until
-    statistics are aged; `count` is the exact number of observations and never ages.
+    `squares` (Σ y²) gives the noise; `weight` is Σ of the observations' weights, equal to `count`
+    until statistics are scaled; `count` is the exact number of observations and never scaled.
 
     >>> one = SufficientStatistics.of([1.0, 2.0], 3.0)
     >>> two = one + one
@@ -51,7 +51,7 @@ class SufficientStatistics:
 
     @classmethod
     def unpack(cls, vector: Array, dimension: int) -> SufficientStatistics:
-        """From the vector of `state.py`, without its padding."""
+        """From the vector of `arrays.py`, without its padding."""
         width = isqrt(len(vector) - 2)
         sigma = vector[: width * width].reshape(width, width)
         b = vector[width * width : -3]
@@ -60,7 +60,7 @@ class SufficientStatistics:
         return cls(sigma[kept, kept].copy(), b[kept].copy(), squares, weight, round(count))
 
     def pack(self, width: int) -> Array:
-        """As the vector of `state.py`, padded to `width` features."""
+        """As the vector of `arrays.py`, padded to `width` features."""
         sigma, b = np.zeros((width, width)), np.zeros(width)
         sigma[: self.dimension, : self.dimension] = self.sigma
         b[: self.dimension] = self.b
@@ -88,7 +88,7 @@ class SufficientStatistics:
             self.count - other.count,
         )
 
-    def aged(self, factor: float) -> SufficientStatistics:
+    def scaled(self, factor: float) -> SufficientStatistics:
         """The same observations, each worth `factor` of what it was; the count stays exact."""
         if factor == 1.0:
             return self

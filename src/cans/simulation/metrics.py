@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cans.learning.arrays import Array, IntArray
 from cans.learning.messages import statistics_bytes
 from cans.learning.policies import policy_named
-from cans.learning.state import Array, IntArray
 from cans.simulation.engines.fast import Record
 from cans.simulation.worlds.world import World
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from cans.errors import InputError, unknown_name
+from cans.learning.arrays import contributions
 from cans.learning.policies import Hyperparameters, policy_named
-from cans.learning.state import contributions
 from cans.simulation.engines import compiled, reference
 from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
 from cans.simulation.engines.fast import Record

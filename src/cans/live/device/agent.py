@@ -99,7 +99,7 @@ class Agent(threading.Thread):
                     if after is not None:
                         after()
                 if self._experience.learner is not None:  # not when someone waits for a choice
-                    self._experience.learner.get_ready(self._clock.now())
+                    self._experience.learner.get_ready()
             except Exception:  # a mistake of ours must not end the thread
                 _log.exception("the agent made a mistake")
             finally:
@@ -153,7 +153,7 @@ class Agent(threading.Thread):
         self._rounds.abandonment.begin(job.given_up.is_set)
         server = self._tending.server
         try:
-            played = self._rounds.play(job, server, self._clock.now(), self._tending.why_not)
+            played = self._rounds.play(job, server, self._tending.why_not)
         except Abandoned:
             return None  # its caller has been told already
         except CansError as error:

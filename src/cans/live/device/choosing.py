@@ -8,8 +8,8 @@ import numpy as np
 
 from cans.errors import InputError
 from cans.learning import Choice, Context, DeviceLearner, PartitionTable
+from cans.learning.arrays import Array, BoolArray
 from cans.learning.policies import Choose
-from cans.learning.state import Array, BoolArray
 from cans.learning.table import SEGMENTS
 from cans.live.device.experience import Experience
 from cans.live.device.options import DeviceOptions
@@ -28,7 +28,7 @@ class Chooser:
         self._lasting: tuple[PartitionTable, BoolArray] | None = None  # what is always allowed
         self.forced: int | None = None  # testbeds: take this choice, whatever the policy says
 
-    def choose(self, server: int | None, time: float, why_not: str) -> tuple[Choice | None, Why]:
+    def choose(self, server: int | None, why_not: str) -> tuple[Choice | None, Why]:
         """A choice and why; None: nobody has set the terms yet."""
         learner = self._experience.learner
         if learner is None:
@@ -40,9 +40,7 @@ class Chooser:
         normals: Array | None = None
         if learner.policy.choose is Choose.SAMPLED:
             normals = self._random.standard_normal((table.columns(SEGMENTS).shape[1],))
-        context = Context(
-            time=time, uniform=float(self._random.random()), normals=normals, allowed=allowed
-        )
+        context = Context(uniform=float(self._random.random()), normals=normals, allowed=allowed)
         choice = learner.select(context)
         if not allowed[choice.row]:  # policies that do not ask what is allowed
             choice = _unpredicted(learner, int(allowed.argmax()))

@@ -132,7 +132,7 @@ class Device:
         runs = offline_runs(
             self.model, learner, self._random, self._rounds.times, self.options.local
         )
-        return self._experience.start(self._stopwatch.offline(runs), self._clock.now())
+        return self._experience.start(self._stopwatch.offline(runs))
 
     def _on_block(self, name: str, thread_seconds: float, wall_seconds: float) -> None:
         self._rounds.abandonment.check()

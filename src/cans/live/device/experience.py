@@ -102,10 +102,10 @@ class Experience:
     def needs_offline(self) -> bool:
         return self.learner is not None and not self._state.joined
 
-    def start(self, offline: Sequence[tuple[int, float]], time: float) -> tuple[Upload, ...]:
+    def start(self, offline: Sequence[tuple[int, float]]) -> tuple[Upload, ...]:
         """Begin with offline experience: (choice, front milliseconds) each."""
         assert self.learner is not None
-        uploads = self.learner.join([each for each in offline if self._believes(each[1])], time)
+        uploads = self.learner.join([each for each in offline if self._believes(each[1])])
         self._state = replace(self._state, joined=True)
         self._keep(lasting=True)
         return uploads

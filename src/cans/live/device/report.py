@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cans.learning import Choice, PartitionTable
-from cans.learning.state import Array
+from cans.learning.arrays import Array
 
 Why = Callable[[], str]
 """Says why something was chosen; to be asked before more is learned, and not while anyone waits."""

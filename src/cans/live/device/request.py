@@ -98,11 +98,11 @@ class Rounds:
         self._hedger = Hedger(self.abandonment)
         self._measured_ms: Array = np.zeros(0)
 
-    def play(self, job: Job, server: int | None, time: float, why_not: str) -> Round:
+    def play(self, job: Job, server: int | None, why_not: str) -> Round:
         """Answer a request; `server` None: without one, and `why_not` says why."""
         self._hedger.rest(job.deadline)
         begin = perf_counter()
-        choice, why = self.chooser.choose(server, time, why_not)
+        choice, why = self.chooser.choose(server, why_not)
         if choice is None or choice.point == self._model.last:
             if not self._options.local:
                 raise Unreachable(f"{why_not or 'no server'}; this device holds no back-end")

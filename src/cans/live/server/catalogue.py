@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
+from cans.learning.arrays import Array
 from cans.learning.part import observable
 from cans.learning.policies import Pool
-from cans.learning.state import Array
 from cans.live.split import SplitModel, TensorSpec
 from cans.live.wire.inference import TensorMeta
 from cans.live.wire.terms import Terms

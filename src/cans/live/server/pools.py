@@ -51,7 +51,7 @@ class Pools:
 
     async def _merge(self, uploads: Sequence[Upload]) -> list[Merged]:
         now = self._clock.now()
-        judged = [self._judge(upload, now) for upload in uploads]
+        judged = [self._judge(upload) for upload in uploads]
         merged = await self._in_thread(self._store.merge, judged, now)
         for upload, each in zip(uploads, merged, strict=True):
             self._note(each.download)
@@ -63,7 +63,7 @@ class Pools:
                 _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
         return merged
 
-    def _judge(self, upload: Upload, now: float) -> Judged:
+    def _judge(self, upload: Upload) -> Judged:
         try:
             rows = self._catalogue.rows(upload.key)
         except Refused as error:
@@ -75,8 +75,7 @@ class Pools:
                 f"for part {upload.key.part!r}, which has {rows.shape[1]}"
             )
         reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
-        # A clock that runs ahead must not make an observation younger than it can be.
-        return Judged(replace(upload, time=min(upload.time, now)), reason or "")
+        return Judged(upload, reason or "")
 
     async def recall(self) -> None:
         """Name the devices whose uploads were kept out before this server started."""

@@ -152,7 +152,6 @@ def upload_out(upload: Upload) -> Any:
         epoch=upload.epoch,
         sequence=upload.sequence,
         statistics=statistics_out(upload.statistics),
-        time=upload.time,
     )
 
 
@@ -164,7 +163,6 @@ def upload_in(message: Any) -> Upload:
         integer(message.epoch, "epoch"),
         integer(message.sequence, "sequence"),
         statistics_in(message.statistics),
-        clock_time(message.time, "time of an upload"),
     )
 
 
@@ -221,8 +219,6 @@ def record_out(record: PartRecord) -> Any:
         retired=statistics_out(record.retired),
         sent_epoch=record.sent_epoch,
         synced_time=record.synced_time,
-        sent_time=record.sent_time,
-        own_time=record.own_time,
         own=None if record.own is None else statistics_out(record.own),
     )
 
@@ -237,8 +233,6 @@ def record_in(message: Any) -> PartRecord:
         statistics_in(message.sent) if message.HasField("sent") else None,
         statistics_in(message.retired),
         integer(message.sent_epoch, "epoch") if message.HasField("sent_epoch") else None,
-        message.synced_time,
-        message.sent_time,
-        message.own_time,
+        clock_time(message.synced_time, "time of a record"),
         statistics_in(message.own) if message.HasField("own") else None,
     )

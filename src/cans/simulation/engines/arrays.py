@@ -1,4 +1,4 @@
-"""Lays out a world, a policy and an episode as the arrays that `engine.play` reads."""
+"""Lays out a world, a policy and an episode as the arrays that `fast.play` reads."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.confidence import Evidence, radius
-from cans.learning.layout import exploration_weight, fleet_state
-from cans.learning.part import offline_row
-from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.state import (
+from cans.learning.arrays import (
     Array,
     IntArray,
     LearnerState,
@@ -19,11 +15,14 @@ from cans.learning.state import (
     contributions,
     new_pools,
 )
+from cans.learning.confidence import Evidence, radius
+from cans.learning.layout import exploration_weight, fleet_state
+from cans.learning.part import offline_row
+from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
+from cans.learning.table import SEGMENTS
 from cans.simulation.engines.fast import Record, Rules, Truth
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
-
-SEGMENTS = ("front", "link", "server")
 
 
 class Fleet(NamedTuple):
@@ -63,7 +62,7 @@ def lay_out(
     probe_row = np.zeros(width)
     if table.probe is not None and link_part >= 0:
         probe_row[: table.probe.shape[1]] = table.probe[0]
-    probe_plain, probe_slope = contributions(probe_row)
+    probe_at_zero, probe_per_ms = contributions(probe_row)
     frame_weights = [exploration_weight(key) for key in (False, True)]
     return Fleet(
         state=state,
@@ -83,8 +82,8 @@ def lay_out(
             pool_age=pool_age,
             watched=np.array([part.watched for part in policy.parts] or [False]),
             probe_after=policy.probe_after_s,
-            probe_plain=probe_plain,
-            probe_slope=probe_slope,
+            probe_at_zero=probe_at_zero,
+            probe_per_ms=probe_per_ms,
             link_part=link_part,
         ),
         truth=Truth(

@@ -17,10 +17,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from cans.cache import cache_folder
-from cans.learning import algebra, arithmetic, physical, state
+from cans.learning import arrays, linear, physical
 from cans.simulation.engines import fast
 
-COMPILED = (algebra, physical, arithmetic, fast)
+COMPILED = (linear, physical, fast)
 """In this order: each module calls only functions of those before it."""
 
 
@@ -35,7 +35,7 @@ _compiling = Lock()
 
 
 def compiled_functions() -> dict[str, Callable[..., Any]]:
-    """Every function of the learner's arithmetic and of `engine`, compiled."""
+    """Every function of the learner's arithmetic and of `fast`, compiled."""
     with _compiling:  # the folder of the cache is a setting of the whole process
         return _compile_all()
 
@@ -72,8 +72,6 @@ def _compile(
 
 
 def _cache_folder() -> Path:
-    sources = "".join(
-        inspect.getsource(module) for module in (state, algebra, physical, arithmetic, fast)
-    )
+    sources = "".join(inspect.getsource(module) for module in (arrays, *COMPILED))
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
-    return cache_folder(f"compiled-{digest}")
+    return cache_folder("compiled", digest)

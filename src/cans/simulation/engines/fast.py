@@ -11,25 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.algebra import accumulate, aged, remaining
-from cans.learning.arithmetic import (
+from cans.learning.arrays import Array, BoolArray, IntArray, LearnerState, PoolState
+from cans.learning.linear import (
     LARGE,
+    accumulate,
     acknowledged,
     adopt,
-    credit,
     estimate,
     lowest,
     must_not_stay_local,
     optimistic,
     refine,
-    refresh,
     sampled,
     snapshot,
     wants_fleet_sync,
     wants_upload,
 )
-from cans.learning.physical import learn, merge, physical_scores
-from cans.learning.state import Array, BoolArray, IntArray, LearnerState, PoolState
+from cans.learning.physical import credit, learn, merge, physical_scores, refresh
 from cans.simulation.worlds.episode import Episode
 
 CHOOSE_OPTIMISTIC, CHOOSE_SAMPLED, CHOOSE_UNIFORM, CHOOSE_LOCAL, CHOOSE_OFFLOAD = range(5)
@@ -67,8 +65,8 @@ class Rules(NamedTuple):
     pool_age: float  # ... if the last adoption is at least so many rounds ago
     watched: BoolArray  # (parts,)
     probe_after: float
-    probe_plain: Array  # statistics of observing a probe: `contributions` of its features
-    probe_slope: Array
+    probe_at_zero: Array  # statistics of observing a probe: `contributions` of its features
+    probe_per_ms: Array
     link_part: int  # -1: none
 
 
@@ -95,16 +93,15 @@ def deliver(
     device: int,
     part: int,
     time: float,
-    made: float,
     epoch: int,
     watched: bool,
 ) -> None:
-    """An upload, made at time `made` for an `epoch`, reaches the server, which merges it or, if
-    that epoch has ended, retires it."""
+    """An upload, made for an `epoch`, reaches the server, which merges it or, if that epoch has
+    ended, retires it."""
     if epoch == pools.epoch[pool, part]:
-        sent = aged(state.sent[device, part], remaining(time - made, state.half_life[part]))
         size = state.physics.dimension[part] if watched else 0
-        merge(pools, pool, part, sent, time, state.half_life[part], state.ridge, watched, size)
+        sent = state.sent[device, part]
+        merge(pools, pool, part, sent, time, state.ridge, watched, size)
     acknowledged(state, device, part)
 
 
@@ -128,8 +125,8 @@ def enrol(
     pools: PoolState,
     pool_of: IntArray,
     part: int,
-    offline_plain: Array,
-    offline_slope: Array,
+    offline_at_zero: Array,
+    offline_per_ms: Array,
     offline_choice: IntArray,
     offline_ms: Array,
     watched: bool,
@@ -139,14 +136,14 @@ def enrol(
     for device in range(devices):
         for run in range(runs):
             choice = offline_choice[device, run]
-            plain, slope = offline_plain[choice], offline_slope[choice]
+            at_zero, per_ms = offline_at_zero[choice], offline_per_ms[choice]
             if state.physics.used:
-                learn(state, device, part, plain, slope, offline_ms[device, run], 0.0)
+                learn(state, device, part, at_zero, per_ms, offline_ms[device, run])
             else:
-                accumulate(state.local[device, part], plain, slope, offline_ms[device, run])
+                accumulate(state.local[device, part], at_zero, per_ms, offline_ms[device, run])
         if pool_of[device, part] >= 0:
             snapshot(state, device, part)
-            deliver(state, pools, pool_of[device, part], device, part, 0.0, 0.0, 0, watched)
+            deliver(state, pools, pool_of[device, part], device, part, 0.0, 0, watched)
     for device in range(devices):
         if pool_of[device, part] >= 0:
             take_in(state, pools, pool_of[device, part], device, part, False)
@@ -194,8 +191,7 @@ def play(
     waiting = np.zeros((devices, parts), dtype=np.bool_)
     refreshed = np.full(devices, -np.inf)
     seen = np.zeros((devices, parts), dtype=np.int64)
-    made = np.zeros((devices, parts))  # when the upload that is waiting was made ...
-    made_for = np.zeros((devices, parts), dtype=np.int64)  # ... and for which epoch
+    made_for = np.zeros((devices, parts), dtype=np.int64)  # epoch of the upload that is waiting
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
         device = episode.active[t]
@@ -237,7 +233,7 @@ def play(
             if rules.choose == CHOOSE_SAMPLED:
                 scores = known + sampled(state, device, episode.normals[t])
             elif state.physics.used:
-                refresh(state, device, time)
+                refresh(state, device)
                 scores = known + physical_scores(state, device)
             elif rules.parts > 0:
                 weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
@@ -274,7 +270,6 @@ def play(
                         device,
                         part,
                         time,
-                        made[device, part],
                         made_for[device, part],
                         rules.watched[part],
                     )
@@ -302,22 +297,20 @@ def play(
             for segment in range(3):
                 explained += explains[part, segment] * latency[segment]
             if state.informative[part, pick]:
-                plain, slope = state.plain[part, pick], state.slope[part, pick]
+                at_zero, per_ms = state.sums_at_zero[part, pick], state.sums_per_ms[part, pick]
                 if state.physics.used:
-                    learn(state, device, part, plain, slope, explained, time)
-                else:  # as `arithmetic.observe`, but a call with the whole state costs a third more
+                    learn(state, device, part, at_zero, per_ms, explained)
+                else:  # as `linear.observe`, but a call with the whole state costs a third more
                     if state.threshold[part] < np.inf:
                         state.gain[device, part] += state.norm[device, part, pick] ** 2
-                    accumulate(state.local[device, part], plain, slope, explained)
+                    accumulate(state.local[device, part], at_zero, per_ms, explained)
                     if state.uses_local[part]:
                         refine(state, device, part, pick, explained)
             if rules.fleet_threshold > 0.0:
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     for other in range(devices):
                         snapshot(state, other, part)
-                        deliver(
-                            state, pools, pool_of[other, part], other, part, time, time, 0, False
-                        )
+                        deliver(state, pools, pool_of[other, part], other, part, time, 0, False)
                     for other in range(devices):
                         take_in(state, pools, pool_of[other, part], other, part, False)
                     record.uploads[t] += devices
@@ -332,20 +325,19 @@ def play(
                 ping = ping * episode.factor[t, 1] + episode.shift[t, 1]
                 ping = max(ping, 0.0) if episode.clip else ping
                 ping *= truth.report[device]
-                plain, slope = rules.probe_plain, rules.probe_slope
-                learn(state, device, part, plain, slope, ping, time)
+                at_zero, per_ms = rules.probe_at_zero, rules.probe_per_ms
+                learn(state, device, part, at_zero, per_ms, ping)
             if probed or state.gain[device, part] > state.threshold[part]:
                 if waiting[device, part] or not (probed or wants_upload(state, device, part)):
                     continue
                 snapshot(state, device, part)
                 if not rules.immediate:
                     waiting[device, part] = True
-                    made[device, part] = time
                     made_for[device, part] = state.epoch[device, part]
                     continue
                 pool = pool_of[device, part]
                 epoch = state.epoch[device, part]
-                deliver(state, pools, pool, device, part, time, time, epoch, rules.watched[part])
+                deliver(state, pools, pool, device, part, time, epoch, rules.watched[part])
                 record.uploads[t] += 1
                 record.part_uploads[part] += 1
                 if not rules.fresh:

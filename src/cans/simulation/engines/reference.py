@@ -9,12 +9,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cans.learning.arrays import Array
 from cans.learning.device import Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
-from cans.learning.state import Array
-from cans.simulation.engines.arrays import SEGMENTS, new_record
+from cans.learning.table import SEGMENTS
+from cans.simulation.engines.arrays import new_record
 from cans.simulation.engines.fast import Record
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
@@ -112,7 +113,6 @@ def play(
         total = expected.sum(axis=0)
         choice = learner.select(
             Context(
-                time=time,
                 uniform=float(episode.uniform[t]),
                 normals=episode.normals[t],
                 key_frame=bool(episode.key_frame[t]),
@@ -197,7 +197,7 @@ def _synchronise(
     for upload in uploads:
         edge.merge(upload, time)
     for learner in learners:
-        for upload in learner.flush(time):
+        for upload in learner.flush():
             learner.adopt(edge.merge(upload, time))
     for learner in learners:
         for key in learner.pools():

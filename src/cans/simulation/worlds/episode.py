@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cans.learning.state import Array, BoolArray, IntArray
+from cans.learning.arrays import Array, BoolArray, IntArray
 
 if TYPE_CHECKING:
     from cans.simulation.worlds.world import World

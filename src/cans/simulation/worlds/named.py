@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cans.errors import InputError, unknown_name
-from cans.learning.state import Array, IntArray
+from cans.learning.arrays import Array, IntArray
 from cans.learning.table import PartitionTable
 from cans.models.points.cost import Half
 from cans.simulation.worlds.backbones import PROBE_BYTES, choices_of, load_table

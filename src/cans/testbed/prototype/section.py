@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cans.learning.arrays import Array
 from cans.learning.policies import POLICIES
-from cans.learning.state import Array
 from cans.simulation.reproduce.claims.methods import DW, LINUCB
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, title
 from cans.simulation.reproduce.figures.plots import Figure, Line, Panel, line

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cans.learning.policies import ABLATIONS, LEFT_OUT, POLICIES
-from cans.learning.state import Array
+from cans.learning.arrays import Array
+from cans.learning.policies import ABLATIONS, POLICIES
 from cans.simulation.reproduce.beyond.bars import CANS, DW, LINUCB, WORTH, Place, places, worth
 from cans.simulation.reproduce.beyond.studies import AFTER, BEFORE, BLOCK, Beyond, marks
 from cans.simulation.reproduce.claims.bar import Bar
@@ -69,7 +69,7 @@ def beyond_document(beyond: Beyond, bars: Sequence[Bar]) -> dict[str, Any]:
             for world in beyond.values("world")
             if (found := worth(beyond, ablated, world)) is not None
         }
-        for ablated in (*ABLATIONS, *LEFT_OUT)
+        for ablated in ABLATIONS
     }
     return {"bars": [bar.document() for bar in bars], "ablation": ablation, "settings": settings}
 
@@ -90,10 +90,7 @@ def _worthless(beyond: Beyond) -> str:
         if useless
         else "Every ingredient helps in some world."
     )
-    return (
-        f"{text} Better without it, somewhere: {', '.join(costly) or 'none'}. Tried, of no help in "
-        f"any world and left out: {', '.join(LEFT_OUT)}."
-    )
+    return f"{text} Better without it, somewhere: {', '.join(costly) or 'none'}."
 
 
 # --- figures ---
@@ -227,7 +224,7 @@ def ablation_table(beyond: Beyond) -> Table:
         if any(worth(beyond, ablated, world) for ablated in ABLATIONS)
     ]
     rows, heat = [], []
-    for ablated in (*ABLATIONS, *LEFT_OUT):
+    for ablated in ABLATIONS:
         row, shades = [ablated], []
         for world in worlds:
             found = worth(beyond, ablated, world)
@@ -245,7 +242,7 @@ def ablation_table(beyond: Beyond) -> Table:
     caption = (
         "One ingredient turned off, all models together: regret over that of CANS, and by how much "
         "latency rises, as a share of the oracle's. Orange: the ingredient helps; green: CANS is "
-        "better without it; white: no clear difference. The last rows add what was left out."
+        "better without it; white: no clear difference."
     )
     return Table(caption, ["", *worlds], rows, heat)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cans.learning.arrays import Array
 from cans.learning.policies import POLICIES
-from cans.learning.state import Array
 from cans.simulation.reproduce.claims.intervals import Interval, paired
 from cans.simulation.reproduce.studies.outcomes import Results
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cans.errors import RunError
+from cans.learning.arrays import Array, IntArray
 from cans.learning.confidence import communication_bound, regret_bound
 from cans.learning.policies import policy_named
-from cans.learning.state import Array, IntArray
 from cans.simulation.engines.arrays import evidence
 from cans.simulation.metrics import Run, measure
 from cans.simulation.reproduce.studies.experiments import Experiment, Study, study

@@ -35,22 +35,20 @@ class PoolKey(_message.Message):
     def __init__(self, model: _Optional[str] = ..., table: _Optional[str] = ..., policy: _Optional[str] = ..., part: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class Upload(_message.Message):
-    __slots__ = ("device", "incarnation", "key", "epoch", "sequence", "statistics", "time")
+    __slots__ = ("device", "incarnation", "key", "epoch", "sequence", "statistics")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATISTICS_FIELD_NUMBER: _ClassVar[int]
-    TIME_FIELD_NUMBER: _ClassVar[int]
     device: str
     incarnation: str
     key: PoolKey
     epoch: int
     sequence: int
     statistics: Statistics
-    time: float
-    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., time: _Optional[float] = ...) -> None: ...
+    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
 
 class Download(_message.Message):
     __slots__ = ("key", "epoch", "statistics", "round", "acknowledged", "time", "refused")
@@ -341,7 +339,7 @@ class ModelFile(_message.Message):
     def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class PartRecord(_message.Message):
-    __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired", "sent_epoch", "synced_time", "sent_time", "own_time", "own")
+    __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired", "sent_epoch", "synced_time", "own")
     KEY_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -351,8 +349,6 @@ class PartRecord(_message.Message):
     RETIRED_FIELD_NUMBER: _ClassVar[int]
     SENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SYNCED_TIME_FIELD_NUMBER: _ClassVar[int]
-    SENT_TIME_FIELD_NUMBER: _ClassVar[int]
-    OWN_TIME_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
     key: PoolKey
     epoch: int
@@ -363,10 +359,8 @@ class PartRecord(_message.Message):
     retired: Statistics
     sent_epoch: int
     synced_time: float
-    sent_time: float
-    own_time: float
     own: Statistics
-    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., synced: _Optional[_Union[Statistics, _Mapping]] = ..., local: _Optional[_Union[Statistics, _Mapping]] = ..., sent: _Optional[_Union[Statistics, _Mapping]] = ..., retired: _Optional[_Union[Statistics, _Mapping]] = ..., sent_epoch: _Optional[int] = ..., synced_time: _Optional[float] = ..., sent_time: _Optional[float] = ..., own_time: _Optional[float] = ..., own: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
+    def __init__(self, key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., synced: _Optional[_Union[Statistics, _Mapping]] = ..., local: _Optional[_Union[Statistics, _Mapping]] = ..., sent: _Optional[_Union[Statistics, _Mapping]] = ..., retired: _Optional[_Union[Statistics, _Mapping]] = ..., sent_epoch: _Optional[int] = ..., synced_time: _Optional[float] = ..., own: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
 
 class RefusedUploads(_message.Message):
     __slots__ = ("key", "statistics", "uploads", "reason")

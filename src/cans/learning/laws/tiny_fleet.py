@@ -1,4 +1,4 @@
-"""A small fleet to try laws on: driven by supplied draws, all raw observations kept beside it.
+"""`Case` and `TinyFleet`: what laws are tried on, all raw observations kept beside the sums.
 
 The draws come in as a function, so that nothing here is random and any failure can be replayed.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cans.learning.arrays import Array
 from cans.learning.device import Choice, Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, PoolKey, Upload
 from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy
-from cans.learning.state import Array
 from cans.learning.table import SEGMENTS, PartitionTable
 
 Draw = Callable[[], float]
@@ -109,7 +109,7 @@ class Round:
 
 
 @dataclass
-class Company:
+class TinyFleet:
     """Devices and their edge server, exchanging at once; beside each holder of statistics stands
     the list of raw observations that it must be the sum of."""
 

@@ -6,8 +6,8 @@ one: a feature that is always zero learns nothing and changes nothing.
 
 Sufficient statistics are one vector, so that adding them is adding vectors:
 
-    [ Sigma, row by row | b | sum of y^2 | sum of age weights | number of observations ]
-      d d                 d   1            1                    1
+    [ Sigma, row by row | b | sum of y^2 | sum of weights | number of observations ]
+      d d                 d   1            1                1
 """
 
 from __future__ import annotations
@@ -38,20 +38,18 @@ class Physics(NamedTuple):
     front_part: int  # for the test that the server is the faster one; -1: cannot be told
     server_part: int
     own: Array  # (devices, parts, size)           everything this device observed itself
-    own_time: Array  # (devices, parts)            the time to which it is aged
     pace: Array  # (devices, parts)                how many times its pool's average it takes
     theta: Array  # (devices, parts, d)            the estimate, at this device's pace
     deviation: Array  # (devices, parts)           standard deviation of a weighted residual
-    low: Array  # (devices, parts, choices)        the least latency that is still plausible
+    low: Array  # (devices, parts, choices)        lower confidence bound of the latency
     stale: BoolArray  # (devices, parts)           something was learned since the last estimate
-    estimated_at: Array  # (devices, parts)
 
 
 class PoolState(NamedTuple):
     """The server's pools, as arrays."""
 
     statistics: Array  # (pools, parts, size)
-    time: Array  # (pools, parts)                  of the last merge; statistics are aged to it
+    time: Array  # (pools, parts)                  of the last merge
     epoch: IntArray  # (pools, parts)
     round: IntArray  # (pools, parts)              merges so far
     alarm: Array  # (pools, parts, 2)              evidence of having become slower, and faster
@@ -61,12 +59,11 @@ class LearnerState(NamedTuple):
     """What each device knows of each part."""
 
     rows: Array  # (parts, choices, d)             features of every choice
-    plain: Array  # (parts, choices, size)         statistics of observing 0 there ...
-    slope: Array  # (parts, choices, size)         ... and what each millisecond adds to them
+    sums_at_zero: Array  # (parts, choices, size)  statistics of observing 0 ms there ...
+    sums_per_ms: Array  # (parts, choices, size)   ... and what each millisecond adds to them
     informative: BoolArray  # (parts, choices)     False where x = 0: nothing to learn there
     uses_local: BoolArray  # (parts,)              estimates use own observations at once
     threshold: Array  # (parts,)                   log(1 + alpha); infinite: nothing is uploaded
-    half_life: Array  # (parts,)                   of an observation's worth; may be infinite
     ridge: float  # lambda
     synced: Array  # (devices, parts, size)        the last download
     synced_time: Array  # (devices, parts)         when the server last merged into it
@@ -94,7 +91,6 @@ def new_state(
     uses_local: Sequence[bool],
     radius: Sequence[Array | float],
     threshold: Sequence[float],
-    half_life: Sequence[float],
     ridge: float,
     physics: Physics | None = None,
 ) -> LearnerState:
@@ -102,19 +98,18 @@ def new_state(
     rows = padded(features)
     parts, choices, dimension = rows.shape
     size = statistics_size(dimension)
-    plain, slope = contributions(rows)
+    sums_at_zero, sums_per_ms = contributions(rows)
     refined = devices if any(uses_local) and physics is None else 0
     radii = np.empty((devices, parts))
     for part in range(parts):
         radii[:, part] = radius[part]
     return LearnerState(
         rows=rows,
-        plain=plain,
-        slope=slope,
+        sums_at_zero=sums_at_zero,
+        sums_per_ms=sums_per_ms,
         informative=np.asarray(rows.any(axis=2)),
         uses_local=np.array(uses_local, dtype=np.bool_),
         threshold=np.array(threshold, dtype=np.float64),
-        half_life=np.array(half_life, dtype=np.float64),
         ridge=float(ridge),
         synced=np.zeros((devices, parts, size)),
         synced_time=np.zeros((devices, parts)),
@@ -145,13 +140,11 @@ def no_physics() -> Physics:
         front_part=-1,
         server_part=-1,
         own=np.zeros((0, 0, 0)),
-        own_time=series,
         pace=series,
         theta=np.zeros((0, 0, 0)),
         deviation=series,
         low=np.zeros((0, 0, 0)),
         stale=np.zeros((0, 0), dtype=np.bool_),
-        estimated_at=series,
     )
 
 
@@ -167,14 +160,15 @@ def new_pools(pools: int, parts: int, dimension: int) -> PoolState:
 
 
 def contributions(rows: Array) -> tuple[Array, Array]:
-    """The statistics of one observation y of each row are plain + y slope, and y^2 beside it."""
+    """(sums at 0 ms, sums per ms): the statistics of one observation y of each row are the first
+    plus y times the second, and y^2 beside it."""
     *lead, dimension = rows.shape
     size, square = statistics_size(dimension), dimension * dimension
-    plain, slope = np.zeros((*lead, size)), np.zeros((*lead, size))
-    plain[..., :square] = (rows[..., :, None] * rows[..., None, :]).reshape(*lead, square)
-    plain[..., -2:] = 1.0
-    slope[..., square : square + dimension] = rows
-    return plain, slope
+    at_zero, per_ms = np.zeros((*lead, size)), np.zeros((*lead, size))
+    at_zero[..., :square] = (rows[..., :, None] * rows[..., None, :]).reshape(*lead, square)
+    at_zero[..., -2:] = 1.0
+    per_ms[..., square : square + dimension] = rows
+    return at_zero, per_ms
 
 
 def padded(features: Sequence[Array]) -> Array:

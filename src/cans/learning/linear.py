@@ -1,4 +1,4 @@
-"""The learner's arithmetic, written once.
+"""The linear learner's arithmetic, written once: dense algebra, sufficient statistics, LinUCB.
 
 Every function here takes arrays and gives arrays, in the subset of NumPy that numba compiles, so
 the object learner (`device.py`, `edge.py`) calls it as plain NumPy and the simulator's compiled
@@ -14,25 +14,87 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.algebra import (
-    accumulate,
-    aged,
-    b_of,
-    cholesky,
-    inverse_from,
-    log_determinant,
-    remaining,
-    sigma_of,
-    times,
-)
-from cans.learning.physical import estimate_physically
-from cans.learning.state import Array, LearnerState
+from cans.learning.arrays import Array, LearnerState
 
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
 
 LARGE = 1e300
 """Score of a choice that is allowed though it cannot win: better than that of a forbidden one."""
+
+
+# --- small dense linear algebra ------------------------------------------------------------------
+
+
+def times(matrix: Array, vector: Array) -> Array:
+    """matrix @ vector, without BLAS."""
+    product: Array = (matrix * vector).sum(axis=1)
+    return product
+
+
+def cholesky(matrix: Array) -> Array:
+    """The lower triangle L with L L' = matrix, column by column."""
+    size = matrix.shape[0]
+    lower = np.zeros((size, size))
+    for j in range(size):
+        column = matrix[j:, j] - (lower[j:, :j] * lower[j, :j]).sum(axis=1)
+        lower[j:, j] = column / np.sqrt(column[0])
+    return lower
+
+
+def log_determinant(lower: Array) -> float:
+    """log det of the matrix whose Cholesky factor is `lower`."""
+    total = 0.0
+    for j in range(lower.shape[0]):
+        total += 2.0 * np.log(lower[j, j])
+    return total
+
+
+def inverse_from(lower: Array) -> Array:
+    """The inverse of the matrix whose Cholesky factor is `lower`."""
+    size = lower.shape[0]
+    half = np.zeros((size, size))  # the inverse of `lower`, row by row
+    for i in range(size):
+        half[i, i] = 1.0
+        for j in range(i):
+            half[i] -= lower[i, j] * half[j]
+        half[i] /= lower[i, i]
+    inverse = np.zeros((size, size))
+    for i in range(size):
+        inverse += half[i].reshape(-1, 1) * half[i]
+    return inverse
+
+
+# --- sufficient statistics: an additive value ----------------------------------------------------
+
+
+def sigma_of(statistics: Array, ridge: float) -> Array:
+    """Sigma + ridge I. The ridge is never stored: it is added here, when estimating."""
+    dimension = int(np.sqrt(statistics.shape[0] - 2))  # d d + d + 3 lies between d^2 and (d + 1)^2
+    sigma = statistics[: dimension * dimension].copy().reshape(dimension, dimension)
+    for j in range(dimension):
+        sigma[j, j] += ridge
+    return sigma
+
+
+def b_of(statistics: Array) -> Array:
+    """b = sum of y x."""
+    dimension = int(np.sqrt(statistics.shape[0] - 2))
+    b: Array = statistics[dimension * dimension : dimension * dimension + dimension]
+    return b
+
+
+def accumulate(statistics: Array, at_zero: Array, per_ms: Array, latency: float) -> None:
+    """Sigma += x x', b += latency x (Alg. 1 line 7)."""
+    statistics += at_zero + latency * per_ms
+    statistics[-3] += latency * latency
+
+
+def scaled(statistics: Array, factor: float) -> Array:
+    """The same observations, each worth `factor` of what it was; their number stays exact."""
+    result: Array = statistics * factor
+    result[-1] = statistics[-1]
+    return result
 
 
 # --- select --------------------------------------------------------------------------------------
@@ -77,10 +139,10 @@ def must_not_stay_local(frame: int) -> bool:
 
 def observe(state: LearnerState, device: int, part: int, choice: int, latency: float) -> None:
     """Take in one measured latency (Alg. 1 line 7), of a choice that is `informative`."""
-    plain, slope = state.plain[part, choice], state.slope[part, choice]
+    at_zero, per_ms = state.sums_at_zero[part, choice], state.sums_per_ms[part, choice]
     if state.threshold[part] < np.inf:
         state.gain[device, part] += state.norm[device, part, choice] ** 2
-    accumulate(state.local[device, part], plain, slope, latency)
+    accumulate(state.local[device, part], at_zero, per_ms, latency)
     if state.uses_local[part]:
         refine(state, device, part, choice, latency)
 
@@ -171,14 +233,6 @@ def adopt(state: LearnerState, device: int, part: int, pool: Array, time: float)
         state.gain[device, part] = growth(state, device, part)
 
 
-def refresh(state: LearnerState, device: int, time: float) -> None:
-    """Before a choice: estimate anew what has changed, or has aged noticeably, since last time."""
-    for part in range(state.rows.shape[0]):
-        since = time - state.physics.estimated_at[device, part]
-        if state.physics.stale[device, part] or since > 0.01 * state.half_life[part]:
-            estimate_physically(state, device, part, time)
-
-
 # --- upload --------------------------------------------------------------------------------------
 
 
@@ -190,12 +244,3 @@ def snapshot(state: LearnerState, device: int, part: int) -> None:
 def acknowledged(state: LearnerState, device: int, part: int) -> None:
     """The server has it: drop it from the buffer, and nothing that was observed meanwhile."""
     state.local[device, part] -= state.sent[device, part]
-
-
-def credit(state: LearnerState, device: int, part: int, time: float) -> None:
-    """What the server has taken in is in its pool: add it to our copy until a newer one comes."""
-    elapsed = time - state.synced_time[device, part]
-    left = remaining(elapsed, state.half_life[part])
-    state.synced[device, part] = aged(state.synced[device, part], left) + state.sent[device, part]
-    state.synced_time[device, part] = max(time, state.synced_time[device, part])
-    state.physics.stale[device, part] = True
