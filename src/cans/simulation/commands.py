@@ -1,4 +1,4 @@
-"""`cans simulate` and `cans reproduce`."""
+"""`cans simulate`, `cans sweep` and `cans reproduce`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cans.simulation.reproduce.prototype import Measure
     from cans.simulation.run import Simulation
 
+Dask = Annotated[str | None, typer.Option(help="Address of a Dask scheduler to run on.")]
+Ray = Annotated[str | None, typer.Option(help="Address of a Ray cluster to run on, or local.")]
+
 SECONDS_PER_LINE = 30.0  # of progress, where there is no terminal
 
 
@@ -30,6 +33,10 @@ def register(app: typer.Typer, measure_prototype: Measure) -> None:
         rich_help_panel=panel,
         epilog="\b\nExample:\n  cans simulate --model vgg16 --policy cans --seeds 20 --json",
     )(simulate)
+    app.command(
+        rich_help_panel=panel,
+        epilog="\b\nExample:\n  cans sweep grid.toml --dask tcp://head:8786 --out grid.parquet",
+    )(sweep)
     app.command(
         rich_help_panel=panel, epilog="\b\nExample:\n  cans reproduce --quick --out report"
     )(_reproduce(measure_prototype))
@@ -92,6 +99,41 @@ def simulate(
         _print_table(result)
 
 
+def sweep(
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="SWEEP.toml | show FILE", help="What to run, or a file to show."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The results, .parquet or .csv; SWEEP.parquet by default.")
+    ] = None,
+    dask: Dask = None,
+    ray: Ray = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes of this machine; one per core by default.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Drop cells of the file that are not of this sweep.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Where to draw it, as SVG; beside the results by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Run a grid of policies, models, worlds, fleet sizes, options and seeds; an interrupted
+    sweep goes on where it was. `cans sweep show FILE` prints the results of one."""
+    from cans.simulation.sweep import command
+
+    if what[0] == "show" and len(what) == 2:
+        command.show(Path(what[1]), "", as_json, plot)
+        return
+    if len(what) != 1:
+        raise InputError("usage: cans sweep SWEEP.toml, or cans sweep show FILE")
+    where = command.Where(dask, ray, workers)
+    file, about = command.sweep(Path(what[0]), out, where, replace)
+    command.show(file, about, as_json, plot or file.with_suffix(".svg"))
+
+
 def _reproduce(measure_prototype: Measure) -> Callable[..., None]:
     def reproduce(
         out: Annotated[
@@ -104,11 +146,14 @@ def _reproduce(measure_prototype: Measure) -> Callable[..., None]:
                 "--prototype", help="Run the paper's prototype too, on real processes; minutes."
             ),
         ] = False,
+        dask: Dask = None,
+        ray: Ray = None,
     ) -> None:
         """Redraw every simulated figure of the paper and check its claims."""
         from cans.simulation.reproduce import reproduce as run
 
-        run(out, quick=quick, measure=measure_prototype if prototype else None)
+        measure = measure_prototype if prototype else None
+        run(out, quick=quick, measure=measure, dask=dask, ray=ray)
 
     return reproduce
 
@@ -139,14 +184,16 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _lines(console: Console, title: str, total: int) -> Callable[[int], None]:
-    done, said = 0, monotonic()
+    began = said = monotonic()
+    done = 0
 
     def advance(steps: int) -> None:
         nonlocal done, said
         done += steps
         if monotonic() - said >= SECONDS_PER_LINE:
             said = monotonic()
-            console.print(f"{title}: {done / total:.0%}")
+            left = (said - began) * (total - done) / max(done, 1)
+            console.print(f"{title}: {done / total:.0%}, about {left:.0f} s left")
 
     return advance
 

@@ -27,19 +27,27 @@ from cans.simulation.reproduce.page.sections import SECTIONS
 from cans.simulation.reproduce.prototype import Measure, Prototype
 from cans.simulation.reproduce.studies.experiments import load_experiments
 from cans.simulation.reproduce.studies.outcomes import Results, play_one, run_studies
+from cans.simulation.workers.workers import Workers, open_workers
 
 SEEDS, QUICK_SEEDS = 20, 3
 
 
-def reproduce(out: Path, *, quick: bool = False, measure: Measure | None = None) -> None:
+def reproduce(
+    out: Path,
+    *,
+    quick: bool = False,
+    measure: Measure | None = None,
+    dask: str | None = None,
+    ray: str | None = None,
+) -> None:
     """Write figures, claims.json and report.html into `out`, all of them or none; `measure` runs
-    the prototype too."""
+    the prototype too, `dask` or `ray` is the address of a cluster to run the simulations on."""
     if not numba_installed():
         raise InputError("cans reproduce needs numba: pip install 'cans-edge[sim]'")
-    with _finished_together(out) as folder:
-        results = run_experiments(quick)
+    with _finished_together(out) as folder, _cluster(dask, ray) as workers:
+        results = run_experiments(quick, workers)
         started = time.perf_counter()
-        beyond = run_beyond_the_paper(quick)
+        beyond = run_beyond_the_paper(quick, workers)
         elapsed = time.perf_counter() - started
         prototype = measure(folder / "prototype", quick) if measure is not None else None
         judgements, bars = write_report(results, folder, beyond, prototype)
@@ -50,7 +58,20 @@ def reproduce(out: Path, *, quick: bool = False, measure: Measure | None = None)
     _print_places(out)
 
 
-def run_experiments(quick: bool) -> Results:
+@contextmanager
+def _cluster(dask: str | None, ray: str | None) -> Iterator[Workers | None]:
+    """The cluster that was asked for; None: this machine's threads."""
+    if dask is None and ray is None:
+        yield None
+        return
+    workers = open_workers(dask, ray)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def run_experiments(quick: bool, workers: Workers | None = None) -> Results:
     """Every study of every experiment, each once."""
     experiments = load_experiments(quick)
     studies = list(dict.fromkeys(s for each in experiments.values() for s in each.studies()))
@@ -58,15 +79,15 @@ def run_experiments(quick: bool) -> Results:
     with _patience("compiling the engine: this happens once and takes about a minute"):
         play_one(studies[0], 0)
     with progress_bar(f"{len(studies)} settings", len(studies) * seeds) as advance:
-        outcomes = run_studies(studies, seeds, advance)
+        outcomes = run_studies(studies, seeds, advance, workers)
     return Results(outcomes, experiments, seeds)
 
 
-def run_beyond_the_paper(quick: bool) -> Beyond:
+def run_beyond_the_paper(quick: bool, workers: Workers | None = None) -> Beyond:
     """Policy `cans` beside the others in all worlds; apart, so that its time is known."""
     wanted = load_grids(quick)
     with progress_bar(f"beyond the paper: {len(wanted)} settings", sum(wanted.values())) as advance:
-        return run_beyond(wanted, advance)
+        return run_beyond(wanted, advance, workers)
 
 
 def write_report(

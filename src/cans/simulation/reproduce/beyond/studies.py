@@ -17,8 +17,9 @@ from cans.learning.arrays import Array, IntArray
 from cans.simulation.engines.fast import Record
 from cans.simulation.metrics import measure
 from cans.simulation.reproduce.studies.experiments import Study, study
-from cans.simulation.reproduce.studies.outcomes import in_threads
+from cans.simulation.reproduce.studies.outcomes import run_tasks
 from cans.simulation.run import play
+from cans.simulation.workers.workers import Workers
 from cans.simulation.worlds.drift import link_steps
 from cans.simulation.worlds.world import World
 
@@ -96,10 +97,14 @@ def load_grids(quick: bool = False) -> dict[Study, int]:
     return wanted
 
 
-def run_beyond(wanted: Mapping[Study, int], progress: Callable[[int], None]) -> Beyond:
+def run_beyond(
+    wanted: Mapping[Study, int],
+    progress: Callable[[int], None],
+    workers: Workers | None = None,
+) -> Beyond:
     """Play every setting, each over its seeds."""
     tasks = {each: partial(play_trial, each, seeds) for each, seeds in wanted.items()}
-    done = in_threads(tasks, lambda each: progress(wanted[each]))
+    done = run_tasks(tasks, lambda each: progress(wanted[each]), workers)
     return Beyond({each: done[each] for each in wanted})
 
 

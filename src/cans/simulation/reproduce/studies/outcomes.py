@@ -19,6 +19,7 @@ from cans.simulation.engines.arrays import evidence
 from cans.simulation.metrics import Run, measure
 from cans.simulation.reproduce.studies.experiments import Experiment, Study, study
 from cans.simulation.run import play
+from cans.simulation.workers.workers import Workers, run_all
 
 Kept = TypeVar("Kept")
 
@@ -68,11 +69,29 @@ def checkpoints(rounds: int) -> IntArray:
 
 
 def run_studies(
-    studies: Iterable[Study], seeds: int, progress: Callable[[int], None]
+    studies: Iterable[Study],
+    seeds: int,
+    progress: Callable[[int], None],
+    workers: Workers | None = None,
 ) -> dict[Study, Outcome]:
     """Play every study with every seed."""
     tasks = {each: partial(play_all, each, seeds) for each in studies}
-    return in_threads(tasks, lambda _: progress(seeds))
+    return run_tasks(tasks, lambda _: progress(seeds), workers)
+
+
+def run_tasks(
+    tasks: Mapping[Study, Callable[[], Kept]],
+    done: Callable[[Study], None],
+    workers: Workers | None,
+) -> dict[Study, Kept]:
+    """Run tasks on a cluster, or on all cores of this machine."""
+    if workers is None:
+        return in_threads(tasks, done)
+    kept: dict[Study, Kept] = {}
+    for each, result in run_all(workers, tasks):
+        kept[each] = result
+        done(each)
+    return kept
 
 
 def in_threads(
