@@ -158,8 +158,8 @@ def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.Monke
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """No runs: the results are there at once."""
     monkeypatch.setattr(command, "numba_installed", lambda: True)
-    monkeypatch.setattr(command, "run_experiments", lambda quick: results(as_claimed))
-    monkeypatch.setattr(command, "run_beyond_the_paper", lambda quick: None)
+    monkeypatch.setattr(command, "run_experiments", lambda *_: results(as_claimed))
+    monkeypatch.setattr(command, "run_beyond_the_paper", lambda *_: None)
 
 
 @pytest.mark.usefixtures("made_up")

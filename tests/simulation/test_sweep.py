@@ -239,3 +239,22 @@ def _kill_when_begun(journal: Path, victim: int) -> subprocess.Popen[bytes]:
 def test_ray_gives_the_same_rows(finished, tmp_path) -> None:
     _, rows = finished
     assert run_sweep(write_sweep(tmp_path), tmp_path / "ray.csv", Where(ray="local")) == rows
+
+
+@pytest.mark.slow
+def test_studies_of_the_report_are_the_same_on_a_cluster() -> None:
+    from cans.simulation.reproduce.studies.experiments import study
+    from cans.simulation.reproduce.studies.outcomes import CURVES, run_studies
+    from cans.simulation.workers.workers import open_workers
+
+    studies = [study(policy=name, rounds=200) for name in ("fedlinucb-dw", "cans", "random")]
+    here = run_studies(studies, 2, lambda _: None)
+    with dask_cluster(1) as address:
+        workers = open_workers(dask=address)
+        there = run_studies(studies, 2, lambda _: None, workers)
+        workers.close()
+    for each in studies:
+        assert (here[each].regret_ms == there[each].regret_ms).all()
+        for curve in CURVES:
+            first, second = here[each].curves[curve], there[each].curves[curve]
+            assert first.tobytes() == second.tobytes()
