@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_worlds import world_of
 
 import reference
 from cans.learning.laws import random_table
@@ -15,28 +16,6 @@ from cans.learning.policies import POLICIES, Hyperparameters
 from cans.simulation.engines.reference import play
 from cans.simulation.worlds.named import make_world
 from cans.simulation.worlds.world import World
-
-
-def world_of(table, devices: int, rng: np.random.Generator) -> World:
-    """A world whose true latencies are linear in a random table, with Gaussian noise."""
-    type_of = rng.integers(0, 2, devices)
-    link, server = (each @ rng.uniform(1, 60, each.shape[1]) for each in (table.link, table.server))
-    return World(
-        name="random",
-        table=table,
-        types=("a", "b"),
-        networks=("default",),
-        type_of=type_of,
-        network_of=np.zeros(devices, dtype=np.int64),
-        place_of=type_of,
-        front_ms=np.array([table.front @ rng.uniform(1, 90, table.front.shape[1]) for _ in "ab"]),
-        link_ms=np.tile(link, (2, 1)),
-        link_fixed_ms=np.zeros(table.choices),
-        server_ms=np.tile(server, (2, 1)),
-        probe_ms=np.zeros((2, 2)),
-        allowed=np.ones((2, table.choices), dtype=np.bool_),
-        noise_level=3.0,
-    )
 
 
 def in_the_papers_words(name: str, world: World, episode, numbers: Hyperparameters):

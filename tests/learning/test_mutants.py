@@ -1,0 +1,84 @@
+"""Switching off what policy `cans` is made of shows in its picks.
+
+Each mutant below changes one function of the learner. The object loop's picks in a world where that
+function matters must then differ from those of the transcription `tests/reference_cans.py`, which
+the unchanged learner equals. `make mutants` tries every small change, and takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from random_worlds import sudden_change, world_of
+from test_reference_cans import by_the_reference
+
+import reference_cans
+from cans.learning import layout, physical
+from cans.learning.laws.tiny_fleet import random_table
+from cans.learning.policies import POLICIES, Hyperparameters
+from cans.learning.viability import offered_choices
+from cans.simulation.engines.reference import play
+from cans.simulation.worlds.episode import Episode
+from cans.simulation.worlds.named import make_world
+from cans.simulation.worlds.world import Noise, World
+
+noise_variance = physical.noise_variance
+
+MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
+    "no pruning": (layout, "viable_choices", offered_choices),
+    "no carry-over": (
+        physical, "carried_over", lambda pool, upload, ridge: np.zeros_like(pool)),
+    "no trust": (physical, "trust", lambda residual: 1.0),
+    "no pace": (physical, "pace", lambda own, theta, variance, spread: 1.0),
+    "no floors": (physical, "apply_floors", lambda low, floor, viable: low),
+    "no detector": (physical, "alarmed", lambda alarm, residual: False),
+    "noise nine times too large": (
+        physical, "noise_variance", lambda *given: 9.0 * noise_variance(*given)),
+}  # fmt: skip
+
+
+def random_scene(seed: int) -> World:
+    """Unequal devices, a liar, and a link that becomes slower."""
+    rng = np.random.default_rng(seed)
+    return world_of(
+        random_table(rng.random, 12, (2, 2, 2)),
+        4,
+        rng,
+        noise=Noise.LOGNORMAL,
+        noise_level=0.1,
+        gamma=0.3,
+        liars={3: 5.0},
+        drift=sudden_change((1.0, 4.0, 1.0), 0.5),
+    )
+
+
+@cache
+def scenes() -> list[tuple[World, Episode, list[int]]]:
+    """Worlds in which every ingredient matters, and the transcription's picks there."""
+    found = []
+    for world in (random_scene(0), random_scene(1), make_world("cells", "resnet50", 4)):
+        episode = world.episode(150, 0, 5, offline_whole=True)
+        picks, _ = by_the_reference(world, episode, reference_cans.Numbers())
+        found.append((world, episode, picks))
+    return found
+
+
+def scenes_that_differ() -> int:
+    return sum(
+        play(world, POLICIES["cans"], Hyperparameters(), episode).picks.tolist() != picks
+        for world, episode, picks in scenes()
+    )
+
+
+def test_unchanged_it_equals_the_reference() -> None:
+    assert scenes_that_differ() == 0
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_noticed(name, monkeypatch) -> None:
+    scenes()  # before anything is changed
+    monkeypatch.setattr(*MUTANTS[name])
+    assert scenes_that_differ(), f"{name}: the picks are those of the reference"

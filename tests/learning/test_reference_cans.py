@@ -1,0 +1,126 @@
+"""Policy `cans` equals the slow transcription in `tests/reference_cans.py`, pick by pick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from random_worlds import sudden_change, world_of
+
+import reference_cans
+from cans.learning.laws.tiny_fleet import random_table
+from cans.learning.policies import POLICIES, Hyperparameters
+from cans.simulation.engines import reference as object_loop
+from cans.simulation.engines.arrays import lay_out, new_record
+from cans.simulation.engines.compiled import compiled_functions
+from cans.simulation.run import play_fleet
+from cans.simulation.worlds.episode import Episode
+from cans.simulation.worlds.named import WORLDS, make_world
+from cans.simulation.worlds.world import Noise, World
+
+CANS = POLICIES["cans"]
+DEFAULTS = reference_cans.Numbers()
+
+
+def by_the_reference(world: World, episode: Episode, numbers, immediate: bool = True):
+    """Picks and uploads of the transcription in this episode."""
+    table = world.table
+
+    def measure(t: int, p: int) -> tuple[float, ...]:
+        expected = object_loop._expected(world, episode, t)[:, p]
+        measured = object_loop._measured(world, episode, t, p, expected)
+        return tuple(ms * world.report[episode.active[t]] for ms in measured)
+
+    return reference_cans.cans(
+        [table.front, table.link, table.server],
+        [(world.type_of[m], world.network_of[m], 0) for m in range(world.devices)],
+        episode.active.tolist(),
+        measure,
+        None if table.probe is None else table.probe[0],
+        lambda t: object_loop._probe(world, episode, t),
+        [
+            list(zip(choices, latencies, strict=True))
+            for choices, latencies in zip(episode.offline_choice, episode.offline_ms, strict=True)
+        ],
+        numbers,
+        immediate,
+    )
+
+
+def by_the_engines(world: World, episode: Episode, policy, immediate: bool = True):
+    """Records of the object loop and of the compiled engine."""
+    slow = object_loop.play(world, policy, Hyperparameters(), episode, immediate=immediate)
+    fleet = lay_out(world, policy, Hyperparameters(), None, immediate)
+    fast = new_record(episode.rounds, len(policy.parts))
+    play_fleet(fleet, episode, fast, compiled_functions())
+    return slow, fast
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("name", WORLDS)
+def test_equals_the_reference_in_every_world(name) -> None:
+    check_picks(make_world(name, "resnet50", 6), 150, seed=5)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("name", ["cells", "drifting"])
+def test_equals_the_reference_when_uploads_wait(name) -> None:
+    check_picks(make_world(name, "resnet50", 6), 150, seed=5, immediate=False)
+
+
+def check_picks(
+    world: World, rounds: int, seed: int, numbers=DEFAULTS, immediate: bool = True
+) -> None:
+    policy = replace(
+        CANS,
+        physical=replace(CANS.physical, kappa=numbers.kappa),
+        parts=tuple(
+            replace(part, spread=spread)
+            for part, spread in zip(CANS.parts, numbers.spread, strict=True)
+        ),
+        probe_after_s=numbers.probe_after,
+    )
+    episode = world.episode(rounds, seed, 5, offline_whole=True)
+    picks, uploads = by_the_reference(world, episode, numbers, immediate)
+    for record in by_the_engines(world, episode, policy, immediate):
+        assert record.picks.tolist() == picks
+        assert record.uploads.tolist() == uploads
+
+
+@pytest.mark.usefixtures("compiled")
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**32),
+    kappa=st.floats(0.1, 4.0),
+    spread=st.tuples(*[st.just(0.0) | st.floats(0.05, 0.5)] * 3),
+    devices=st.integers(1, 5),
+    choices=st.integers(3, 12),
+    widths=st.tuples(*[st.integers(1, 3)] * 3),
+    noise=st.sampled_from([(Noise.GAUSSIAN, 3.0), (Noise.LOGNORMAL, 0.1)]),
+    gamma=st.sampled_from([0.0, 0.3]),
+    lie=st.sampled_from([1.0, 5.0, 0.2]),
+    change=st.sampled_from([(1.0, 1.0, 1.0), (1.0, 4.0, 1.0), (3.0, 0.3, 1.0), (1.0, 1.0, 8.0)]),
+    immediate=st.booleans(),
+)
+def test_equals_the_reference(
+    seed, kappa, spread, devices, choices, widths, noise, gamma, lie, change, immediate
+) -> None:
+    rng = np.random.default_rng(seed)
+    table = random_table(rng.random, choices, widths)
+    _, clear = reference_cans.viable_choices(table.front, table.link)
+    assume(clear > 0.03)
+    world = world_of(
+        table,
+        devices,
+        rng,
+        noise=noise[0],
+        noise_level=noise[1],
+        gamma=gamma,
+        liars={devices - 1: lie},
+        drift=sudden_change(change, 0.5),
+    )
+    numbers = reference_cans.Numbers(kappa=kappa, spread=spread)
+    check_picks(world, 120, seed, numbers, immediate)

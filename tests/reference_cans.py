@@ -1,0 +1,345 @@
+"""Policy `cans`, dense and slow, from the section "Formulas" of `docs/policy-cans.md`; nothing is
+shared with the code.
+
+The code keeps sums; here every observation is a row that can be looked at. Each list of rows is
+solved from scratch whenever it is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf, sqrt
+
+import numpy as np
+from scipy.optimize import linprog
+
+from reference import argmin
+
+FRONT, LINK, SERVER = range(3)
+
+
+@dataclass(frozen=True)
+class Row:
+    """x~, y~ and what it is worth."""
+
+    x: np.ndarray
+    y: float
+    worth: float = 1.0
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What may differ between runs; the defaults are the policy's."""
+
+    ridge: float = 1e-9
+    kappa: float = 2.0
+    spread: tuple[float, float, float] = (0.2, 0.2, 0.0)
+    probe_after: float = 10.0
+    viable: tuple[bool, ...] | None = None  # None: by `viable_choices`
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def importance(reference):
+    return 9.0 / (9.0 + reference**2)
+
+
+def sums(rows, d):
+    """Sigma, b, s and n."""
+    x = np.array([row.x for row in rows]).reshape(-1, d)
+    y, worth = (np.array([getattr(row, name) for row in rows]) for name in ("y", "worth"))
+    sigma, b = (x.T * worth) @ x, x.T @ (worth * y)
+    s, n = (worth * y**2).sum(), worth.sum()
+    return sigma, b, s, n
+
+
+# --- estimate ------------------------------------------------------------------------------------
+
+
+def nonnegative(sigma, b, ridge):
+    """Step 1: the most negative coefficient is fixed at zero, until none is negative."""
+    d = len(b)
+    a = sigma + ridge * np.eye(d)
+    free = list(range(d))
+    theta = np.zeros(d)
+    while free:
+        theta = np.zeros(d)
+        theta[free] = np.linalg.solve(a[np.ix_(free, free)], b[free])
+        if theta.min() >= 0:
+            break
+        free.remove(int(theta.argmin()))
+        theta = np.zeros(d)
+    return theta
+
+
+def noise(rows, theta):
+    """Step 2: sigma^2."""
+    d = len(theta)
+    sigma, b, s, n = sums(rows, d)
+    if n == 0:
+        return 0.0
+    residual = max(s - 2 * theta @ b + theta @ sigma @ theta, 0.0)
+    return (residual + 2 * 0.3**2 * s / n) / (max(n - d, 0.0) + 2)
+
+
+def pace(own, theta, variance, spread):
+    """Step 3."""
+    if spread == 0 or variance == 0:
+        return 1.0
+    sigma, b, _, _ = sums(own, len(theta))
+    prior = 1 / spread**2
+    return max((theta @ b / variance + prior) / (theta @ sigma @ theta / variance + prior), 0.05)
+
+
+def floors(lower, x, viable):
+    """Step 5."""
+    raised = list(lower)
+    for q in range(len(x)):
+        if viable[q]:
+            for p in range(len(x)):
+                shares = [x[p, j] / x[q, j] for j in range(x.shape[1]) if x[q, j] > 0]
+                raised[p] = max(raised[p], min(shares, default=0.0) * lower[q])
+    return np.array(raised)
+
+
+# --- viable choices ------------------------------------------------------------------------------
+
+
+def viable_choices(front, link, slack=0.02):
+    """Which choices can win, and how clear that is: the least distance of a mixture's best value
+    from the threshold. Multiplicative weights may miss what is not clear."""
+    costs = np.hstack([front, link])
+    kept, clear = list(range(len(costs))), inf
+    for p in range(len(costs)):
+        others = [q for q in kept if q != p]
+        if any(
+            all(costs[q] <= costs[p]) and any(costs[q] < (1 - slack) * costs[p]) for q in others
+        ):
+            kept.remove(p)
+    for p in list(kept):
+        others = [q for q in kept if q != p]
+        if not others:
+            continue
+        value = mixture_value(costs[others], (1 - slack) * costs[p])
+        clear = min(clear, abs(value))
+        if value <= 0:
+            kept.remove(p)
+    return [p in kept or p in (0, len(costs) - 1) for p in range(len(costs))], clear
+
+
+def mixture_value(others, target):
+    """The least v such that a mixture of `others` exceeds the target by at most v in every column,
+    each column in units of its largest deviation."""
+    excess = others - target
+    excess = excess / np.maximum(np.abs(excess).max(axis=0), 1e-12)
+    count, columns = excess.shape
+    found = linprog(
+        c=[*np.zeros(count), 1.0],
+        A_ub=np.hstack([excess.T, -np.ones((columns, 1))]),
+        b_ub=np.zeros(columns),
+        A_eq=[[*np.ones(count), 0.0]],
+        b_eq=[1.0],
+        bounds=[(0, None)] * count + [(None, None)],
+    )
+    return found.fun
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Pool:
+    """A part's rows on the server, and the evidence that they are out of date."""
+
+    d: int
+    ridge: float
+    rows: list[Row] = field(default_factory=list)
+    epoch: int = 0
+    merges: int = 0
+    time: float = 0.0
+    slower: float = 0.0
+    faster: float = 0.0
+
+    def take(self, upload, epoch, time):
+        """Merge."""
+        if epoch != self.epoch:
+            return
+        z, level = self.residual(upload)
+        self.slower = max(self.slower + min(z, 6.0) - 2.0, 0.0)
+        self.faster = max(self.faster + min(-z, 4.0) - 1.0, 0.0)
+        if self.slower > 11.0 or self.faster > 8.0:
+            self.slower = self.faster = 0.0
+            self.epoch += 1
+            self.rows = self.past_at(level) + upload
+        else:
+            trust = min(1.0, 3.0 / abs(z)) if z != 0 else 1.0
+            self.rows = self.rows + [Row(row.x, row.y, row.worth * trust) for row in upload]
+        self.merges += 1
+        self.time = max(time, self.time)
+
+    def residual(self, upload):
+        """Step 1 and the level L of step 4."""
+        sigma, b, _, n = sums(self.rows, self.d)
+        theta = nonnegative(sigma, b, self.ridge)
+        variance = noise(self.rows, theta)
+        sigma_u, b_u, _, _ = sums(upload, self.d)
+        v = sigma_u @ theta
+        expected = theta @ v
+        level = theta @ b_u / expected if expected > 0 else 0.0
+        if n < self.d + 5 or expected == 0 or variance == 0:
+            return 0.0, level
+        spread = expected + v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v)
+        return (theta @ b_u - expected) / sqrt(variance * spread), level
+
+    def past_at(self, level):
+        n = sum(row.worth for row in self.rows)
+        if level <= 1 or n == 0:
+            return []
+        share = min(sqrt(1 / n), 1.0)
+        return [Row(row.x / level, row.y, row.worth * share) for row in self.rows]
+
+
+# --- a device ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Part:
+    """One part of one device."""
+
+    x: np.ndarray  # features of every choice
+    numbers: Numbers
+    spread: float
+    viable: list[bool]
+    copy: list[Row] = field(default_factory=list)  # of its pool
+    buffer: list[Row] = field(default_factory=list)
+    own: list[Row] = field(default_factory=list)
+    on_its_way: int | None = None  # so many rows of the buffer
+    made_for: int = 0
+    epoch: int = 0
+    merges: int = 0  # of the pool when it was adopted
+    heard: float = 0.0
+    pace: float = 1.0
+    theta: np.ndarray | None = None
+    sigma: float = 0.0
+    mean: np.ndarray | None = None
+    lower: np.ndarray | None = None
+
+    def observe(self, x, y):
+        if not x.any():
+            return
+        h = importance(self.reference_latency(x, y))
+        self.own.append(Row(sqrt(h) * x, sqrt(h) * y))
+        self.buffer.append(Row(sqrt(h) * x, sqrt(h) * y / self.pace))
+
+    def reference_latency(self, x, y):
+        if sum(row.worth for row in self.copy) < len(x) + 5:
+            return abs(y)
+        expected = self.theta @ x
+        far = y - expected > 5 * self.sigma / sqrt(importance(expected))
+        return y if far else expected
+
+    def adopt(self, pool):
+        if pool.epoch > self.epoch:
+            self.epoch = pool.epoch
+            self.buffer = self.buffer[: self.on_its_way or 0]
+            self.own = []
+            self.pace = 1.0
+        self.copy, self.heard, self.merges = pool.rows, pool.time, pool.merges
+
+    def estimate(self):
+        rows, d = self.copy + self.buffer, self.x.shape[1]
+        sigma, b, _, _ = sums(rows, d)
+        theta = nonnegative(sigma, b, self.numbers.ridge)
+        variance = noise(rows, theta)
+        self.pace = pace(self.own, theta, variance, self.spread)
+        self.theta, self.sigma = theta * self.pace, sqrt(variance)
+        self.mean = self.x @ self.theta
+        inverse = np.linalg.inv(sigma + self.numbers.ridge * np.eye(d))
+        norm = np.array([sqrt(x @ inverse @ x) for x in self.x])
+        lower = np.maximum(self.mean - self.numbers.kappa * self.sigma * norm, 0.0)
+        self.lower = floors(lower, self.x, self.viable)
+
+    def send(self, pool, time):
+        """What is on its way arrives."""
+        sent = self.buffer[: self.on_its_way]
+        pool.take(sent, self.made_for, time)
+        self.buffer = self.buffer[self.on_its_way :]
+        self.on_its_way = None
+        return sent
+
+
+def choose(parts, viable):
+    scores = sum(part.lower for part in parts) + 0.01 * sum(part.mean for part in parts)
+    if parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
+        scores = np.where(viable, scores, inf)
+    return argmin(scores)
+
+
+def cans(x, pool_of, active, measure, probe, time_probe, offline, numbers, immediate=True):
+    """Picks and, for each round, how many uploads it made.
+
+    x            features of every choice: front-end, link, server
+    pool_of      for each device the names of its three pools
+    active       which device acts in each round
+    measure      (t, p) -> the three latencies of choice p in round t
+    probe        features of a probe, or None; time_probe: t -> what it takes
+    offline      for each device a list of (p, front-end latency)
+    """
+    viable = numbers.viable or viable_choices(x[FRONT], x[LINK])[0]
+    pools = {
+        name: Pool(x[i].shape[1], numbers.ridge)
+        for i in range(3)
+        for name in {(i, names[i]) for names in pool_of}
+    }
+    devices = [
+        [Part(x[i], numbers, numbers.spread[i], list(viable)) for i in range(3)] for _ in pool_of
+    ]
+
+    def pool(m, i):
+        return pools[i, pool_of[m][i]]
+
+    def start_upload(m, i):
+        part = devices[m][i]
+        part.on_its_way, part.made_for = len(part.buffer), part.epoch
+
+    for i in range(3):  # everyone joins
+        for m, parts in enumerate(devices):
+            for p, latency in offline[m] if i == FRONT else []:
+                parts[i].observe(x[FRONT][p], latency)
+            start_upload(m, i)
+            parts[i].send(pool(m, i), 0.0)
+        for m, parts in enumerate(devices):
+            parts[i].adopt(pool(m, i))
+
+    picks, uploads = [], []
+    last = len(x[FRONT]) - 1
+    for t, m in enumerate(active):
+        parts, time = devices[m], float(t)
+        uploads.append(0)
+        for i, part in enumerate(parts):
+            if pool(m, i).merges != part.merges:
+                part.adopt(pool(m, i))
+            part.estimate()
+        p = choose(parts, viable)
+        picks.append(p)
+        for i, part in enumerate(parts):  # with delivery `next-contact`
+            if part.on_its_way is not None and p != last:
+                part.send(pool(m, i), time)
+                part.adopt(pool(m, i))
+                uploads[-1] += 1
+        latencies = measure(t, p)
+        for i, part in enumerate(parts):
+            part.observe(x[i][p], latencies[i])
+            silent = i == LINK and time - part.heard > numbers.probe_after
+            if silent and p == last and probe is not None:
+                part.observe(probe, time_probe(t))
+            if not part.buffer or part.on_its_way is not None:
+                continue
+            start_upload(m, i)
+            if immediate:
+                sent = part.send(pool(m, i), time)
+                uploads[-1] += 1
+                if pool(m, i).epoch == part.epoch:
+                    part.copy, part.heard = part.copy + sent, max(time, part.heard)
+    return picks, uploads
