@@ -1,0 +1,136 @@
+"""When something learned is worth a message: rules without a clock, socket or fleet.
+
+A device uploads what would change somebody's mind (`upload_is_due`); the server tells its watchers
+of a pool when the pool says something else than what it was last told to say (`Editions`), and of
+everything else now and then (`Watcher`). Simulator, compiled engine and live server call these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cans.learning.arrays import Array
+from cans.learning.linear import b_of, cholesky, inverse_from, log_determinant, sigma_of, times
+from cans.learning.messages import Download, PoolKey
+from cans.learning.physical import noise_variance, nonnegative_theta
+
+MOVED = 1.0
+"""A pool is news when its estimate has moved by more than this many of its own standard errors."""
+
+GROWN = float(np.log(2.0))
+"""... or when the determinant of Sigma has grown by this logarithm: its uncertainty has halved."""
+
+NEWS_SECONDS, NEWS_BURST = 120.0, 2.0
+"""A watcher is told of changes that are no news once in so long, and so often at once."""
+
+Version = tuple[int, int]  # of a pool: epoch, round
+
+
+# --- arrays: also compiled -----------------------------------------------------------------------
+
+
+def is_news(told: Array, now: Array, ridge: float, dimension: int) -> bool:
+    """Whether a pool says something else than when its watchers were last told of it."""
+    before = cholesky(sigma_of(told, ridge))
+    after = cholesky(sigma_of(now, ridge))
+    if log_determinant(after) - log_determinant(before) > GROWN:
+        return True
+    inverse = inverse_from(after)
+    theta = nonnegative_theta(inverse, b_of(now))
+    step = theta - nonnegative_theta(inverse_from(before), b_of(told))
+    variance = noise_variance(now, theta, sigma_of(now, 0.0), dimension)
+    distance = (step * times(sigma_of(told, 0.0), step)).sum()
+    return bool(distance > MOVED * MOVED * variance)
+
+
+# --- the server's side ---------------------------------------------------------------------------
+
+
+@dataclass
+class Editions:
+    """Numbers what pools say: a new number when a pool is news, see `is_news`."""
+
+    ridge: float = 0.01
+    _told: dict[PoolKey, tuple[int, int, Array]] = field(default_factory=dict)
+
+    def note(self, pool: Download) -> bool:
+        """Take note of a pool as it is now; True: this is news, tell all watchers at once."""
+        width = pool.statistics.dimension
+        now = pool.statistics.pack(width)
+        number, epoch, told = self._told.get(pool.key, (0, -1, now))
+        if epoch == pool.epoch and not is_news(told, now, self.ridge, width):
+            return False
+        self._told[pool.key] = (number + 1, pool.epoch, now)
+        return True
+
+    def number(self, key: PoolKey) -> int:
+        """The edition of a pool; 0: never noted."""
+        return self._told[key][0] if key in self._told else 0
+
+
+@dataclass
+class Watcher:
+    """Which of its pools one watching device is to be told of, and when: a token bucket.
+
+        watcher.changed(pool, urgent=editions.note(pool), sender=upload.device)
+        for key in watcher.due(now): send the pool, then watcher.told(key, version)
+        sleep at most watcher.wait(now)
+
+    It is never told of what it sent itself: the answer to its upload has told it. Times are
+    seconds of any clock that does not run backwards.
+    """
+
+    device: str
+    known: dict[PoolKey, Version]
+    tokens: float = NEWS_BURST
+    refilled: float = 0.0
+    _urgent: set[PoolKey] = field(default_factory=set)
+    _waiting: set[PoolKey] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, device: str, known: Mapping[PoolKey, Version], time: float) -> Watcher:
+        return cls(device, dict(known), refilled=time)
+
+    def changed(self, pool: Download, urgent: bool, sender: str | None) -> None:
+        """One of the pools is now this; `sender` is whose upload made it so, None: not known."""
+        before, now = self.known.get(pool.key), (pool.epoch, pool.round)
+        if before is None or now <= before:
+            return
+        if sender == self.device and now == (before[0], before[1] + 1):
+            self.known[pool.key] = now
+            return
+        if urgent or now[0] > before[0]:
+            self._urgent.add(pool.key)
+        self._waiting.add(pool.key)
+
+    def due(self, time: float) -> list[PoolKey]:
+        """The pools to tell of now, in one message; empty: none."""
+        self._refill(time)
+        if not self._urgent and (not self._waiting or self.tokens < 1.0):
+            return []
+        if not self._urgent:
+            self.tokens -= 1.0
+        return sorted(self._waiting)  # a message goes out anyway: what waits rides along
+
+    def told(self, key: PoolKey, version: Version) -> None:
+        """A pool was sent, as it was at this version."""
+        self.known[key] = max(self.known[key], version)
+        self._urgent.discard(key)
+        self._waiting.discard(key)
+
+    def wait(self, time: float) -> float | None:
+        """Seconds until something is due if nothing changes before; None: nothing will be."""
+        if self._urgent:
+            return 0.0
+        if not self._waiting:
+            return None
+        self._refill(time)
+        return max(1.0 - self.tokens, 0.0) * NEWS_SECONDS
+
+    def _refill(self, time: float) -> None:
+        earned = max(time - self.refilled, 0.0) / NEWS_SECONDS
+        self.tokens = min(self.tokens + earned, NEWS_BURST)
+        self.refilled = max(time, self.refilled)

@@ -1,0 +1,83 @@
+"""When something learned is worth a message: `cans.learning.exchange`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from cans.learning import Download, PoolKey, SufficientStatistics
+from cans.learning.exchange import NEWS_SECONDS, Editions, Watcher
+
+KEY = PoolKey("m", "1", "cans", "link", "network:lab")
+OTHER = KEY._replace(scope="network:home")
+
+
+def pool(count: int, slope: float = 5.0, epoch: int = 0, key: PoolKey = KEY) -> Download:
+    """So many observations of a link that takes `slope` per unit, with 2 % of noise."""
+    rng = np.random.default_rng(1)
+    total = SufficientStatistics.zero(2)
+    for _ in range(count):
+        x = np.array([rng.random(), 1.0])
+        total = total + SufficientStatistics.of(x, slope * x.sum() * rng.normal(1.0, 0.02))
+    return Download(key, epoch, total, round=count)
+
+
+def test_a_pool_is_news_about_once_per_doubling() -> None:
+    editions = Editions(ridge=1e-9)
+    noted = [count for count in range(4, 400) if editions.note(pool(count))]
+    assert noted[0] == 4
+    assert 5 <= len(noted) <= 16
+    assert editions.number(KEY) == len(noted)
+    assert all(b >= 1.2 * a for a, b in pairwise(noted[5:]))
+
+
+def test_a_pool_that_moved_or_started_anew_is_news_at_once() -> None:
+    editions = Editions(ridge=1e-9)
+    editions.note(pool(200))
+    assert not editions.note(pool(210))
+    assert editions.note(Download(KEY, 0, pool(200).statistics + pool(40, 9.0).statistics, 240))
+    assert editions.note(pool(210, epoch=1))
+
+
+def test_news_goes_out_at_once_and_the_rest_when_there_is_a_token() -> None:
+    watcher = Watcher.of("me", {KEY: (0, 0), OTHER: (0, 0)}, time=1000.0)
+    assert watcher.wait(1000.0) is None
+    for round_ in (1, 2, 3):  # the burst, and then nothing
+        watcher.changed(pool(round_), urgent=False, sender="you")
+        keys = watcher.due(1000.0)
+        assert keys == ([KEY] if round_ < 3 else [])
+        for key in keys:
+            watcher.told(key, (0, round_))
+    wait = watcher.wait(1000.0)
+    assert wait is not None
+    assert 0 < wait <= NEWS_SECONDS
+    assert watcher.due(1000.0 + wait + 1e-6) == [KEY]
+    watcher.told(KEY, (0, 3))
+    watcher.changed(pool(4), urgent=False, sender="you")
+    assert watcher.due(1001.0 + wait) == []
+    watcher.changed(pool(9, key=OTHER), urgent=True, sender="you")
+    assert watcher.due(1001.0 + wait) == [OTHER, KEY], "what waits rides along with what is urgent"
+
+
+def test_a_watcher_is_not_told_what_it_sent_itself() -> None:
+    watcher = Watcher.of("me", {KEY: (0, 5)}, time=0.0)
+    watcher.changed(pool(6), urgent=True, sender="me")
+    assert watcher.due(0.0) == []
+    watcher.changed(pool(7), urgent=False, sender="you")
+    watcher.changed(pool(8), urgent=True, sender="me")
+    assert watcher.due(0.0) == [KEY], "behind with what others sent, it needs the whole pool"
+
+
+def test_a_new_epoch_is_told_whatever_else() -> None:
+    watcher = Watcher.of("me", {KEY: (0, 5)}, time=0.0)
+    watcher.tokens = 0.0
+    watcher.changed(pool(6, epoch=1), urgent=False, sender="me")
+    assert watcher.due(0.0) == [KEY]
+
+
+def test_what_is_old_or_not_watched_is_nothing() -> None:
+    watcher = Watcher.of("me", {KEY: (0, 5)}, time=0.0)
+    watcher.changed(pool(5), urgent=True, sender="you")
+    watcher.changed(pool(9, key=OTHER), urgent=True, sender="you")
+    assert watcher.due(0.0) == []
