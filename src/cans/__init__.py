@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
+
+# ONNX Runtime reads this when it is first imported. Its telemetry would speak to the network in the
+# user's name, and its threads let a forked process hang or abort when it ends.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 # Public name -> where it lives. Imported on first use, so that a device never loads the simulator.
 _PUBLIC = {

@@ -6,9 +6,8 @@ Everything here happens beside the thread that answers requests, and reports to 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from threading import Thread
 
 from cans.errors import CansError, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
@@ -26,6 +25,7 @@ from cans.live.device.inbox import (
 from cans.live.device.options import DeviceOptions
 from cans.live.wire.link import Link, Stream
 from cans.live.wire.messages import JoinRequest, PoolNews, SyncRequest, WatchRequest, Welcome
+from cans.models.run import background
 
 _log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
@@ -41,7 +41,7 @@ class Contact:
         self.links = [
             Link(server, tls=options.tls, token=options.token) for server in options.servers
         ]
-        self._joiner = ThreadPoolExecutor(1, thread_name_prefix="cans-join")
+        self._threads: list[Thread] = []
         self._stream: Stream[PoolNews] | None = None
         self._closed = False
 
@@ -65,10 +65,7 @@ class Contact:
             except Exception as error:  # a closed channel, on the way out
                 self._inbox.put(NotWelcomed(server, Unreachable(str(error))))
 
-        try:
-            self._joiner.submit(work)
-        except RuntimeError:
-            self._inbox.put(NotWelcomed(server, Unreachable("the device is closing")))
+        self._start(work, "cans-join")
 
     # --- uploading ---
 
@@ -99,10 +96,7 @@ class Contact:
                 _log.debug("no probe", extra={"reason": str(error)})
             self._inbox.put(Probed(times))
 
-        try:
-            self._joiner.submit(work)
-        except RuntimeError:
-            self._inbox.put(Probed(()))
+        self._start(work, "cans-probe")
 
     # --- watching ---
 
@@ -124,7 +118,7 @@ class Contact:
                 self._stream = None
                 self._inbox.put(WatchEnded(server, error))
 
-        threading.Thread(target=listen, name="cans-watch", daemon=True).start()
+        self._start(listen, "cans-watch")
 
     @property
     def watching(self) -> bool:
@@ -136,8 +130,17 @@ class Contact:
         if stream is not None:
             stream.cancel()
 
+    def _start(self, work: Callable[[], None], name: str) -> None:
+        if self._closed:
+            return
+        self._threads = [each for each in self._threads if each.is_alive()]
+        self._threads.append(background.start(work, name))
+
     def close(self) -> None:
+        """End every call and wait for the threads that waited for one."""
+        self._closed = True
         self.stop_watching()
-        self._joiner.shutdown(wait=False, cancel_futures=True)
         for link in self.links:
             link.close()
+        for thread in self._threads:
+            background.join_patiently(thread)

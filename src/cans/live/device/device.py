@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -13,6 +15,7 @@ from random import uniform
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 import numpy as np
 
@@ -73,6 +76,7 @@ class Device:
         self._stopwatch = stopwatch or Monotonic()
         self._file: StateFile | None = None
         self._agent: Agent | None = None
+        _open.add(self)
         try:
             self._start(model, progress)
         except BaseException:
@@ -85,7 +89,9 @@ class Device:
         self, source: str | PathLike[str] | SplitModel | None, progress: Progress | None
     ) -> None:
         options = self.options
-        self._file = StateFile(options.state) if options.state else free_slot(_default_base(source))
+        self._file = (
+            StateFile(Path(options.state)) if options.state else free_slot(_default_base(source))
+        )
         state = remembered(self._file, options)
         own = OwnModel(source)
         welcome = first_welcome(self._contact, self._route, state.identity, own.wanted)
@@ -174,8 +180,7 @@ class Device:
             raise InputError("this device is closed")
 
     def _job(self, inputs: Arrays | Array, deadline_ms: float | None) -> Job:
-        if self._agent is None:
-            raise InputError("this device is closed")
+        self._running_agent()
         if not isinstance(inputs, dict):
             if len(self.model.inputs) != 1:
                 names = ", ".join(each.name for each in self.model.inputs)
@@ -198,13 +203,19 @@ class Device:
         self._contact.pace.mbps = pace_mbps
 
     def _do(self, work: Callable[[Agent], None]) -> None:
-        agent = self._agent
-        if agent is None:
-            raise InputError("this device is closed")
+        agent = self._running_agent()
         task = Task(lambda: work(agent))
         if not self._inbox.put_job(task):
             raise InputError("this device is closed")
         task.future.result()
+
+    def _running_agent(self) -> Agent:
+        agent = self._agent
+        if agent is None:
+            raise InputError("this device is closed")
+        if self not in _open:
+            raise InputError("this device belongs to the process that forked this one; make one")
+        return agent
 
     @property
     def last(self) -> Report | None:
@@ -227,6 +238,8 @@ class Device:
 
     def close(self) -> None:
         """Finish the inference that runs, keep what was learned, let go of everything."""
+        if self not in _open:
+            return  # closed, or of the process that forked this one
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.close()
@@ -236,6 +249,7 @@ class Device:
         if self._file is not None:
             self._file.close()
             self._file = None
+        _open.discard(self)
 
     def __enter__(self) -> Self:
         return self
@@ -248,6 +262,22 @@ class Device:
     ) -> None:
         self.close()
 
+
+_open: WeakSet[Device] = WeakSet()  # devices of this process that were not closed
+
+
+def _close_all() -> None:
+    """A program may end without closing its devices; their threads must end before it does."""
+    for device in list(_open):
+        while device in _open:
+            try:
+                device.close()
+            except KeyboardInterrupt:
+                continue
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_open.clear)
 
 _LATE = "no answer in time, neither from the server nor from this device"
 

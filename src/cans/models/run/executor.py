@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from cans.errors import InputError, RunError
 from cans.models.onnx.model import Model
 from cans.models.onnx.tensors import Tensor
 from cans.models.points.points import Point
+from cans.models.run import background
 from cans.models.run.half_cache import BACK, FRONT, Dedicated, HalfCache, Key
 from cans.models.run.inputs import random_inputs
 from cans.models.run.sessions import Session, open_session, runtime_options
@@ -169,9 +171,8 @@ class Executor:
         self, point_index: int, sides: Sequence[str] = (FRONT, BACK)
     ) -> Thread:
         """The same in a thread of its own; runs meanwhile use the chain."""
-        worker = Thread(target=self.prepare, args=(point_index, sides), daemon=True)
-        worker.start()
-        return worker
+        work = partial(self.prepare, point_index, sides)
+        return background.start(work, f"cans-build-{point_index}")
 
     def ready(self, point_index: int, side: str = FRONT) -> bool:
         """Would this half run as a fused session now?"""
@@ -246,6 +247,8 @@ class Executor:
         values = random_inputs(tensors, np.random.default_rng(0))
         best = [float("inf"), float("inf")]
         for _ in range(_CALIBRATION):
+            if background.ending.is_set():
+                return 1.0
             for i, sessions in enumerate(([session], chain)):
                 made = dict(values)
                 start = time.perf_counter()

@@ -18,6 +18,7 @@ from cans.models.onnx.weights import Weights
 from cans.models.run.slicing import Piece
 
 _ERRORS_ONLY = 3
+ort.disable_telemetry_events()  # for programs that imported the runtime before `cans`
 
 
 @dataclass(frozen=True)
