@@ -1,4 +1,4 @@
-"""`cans inspect`, `cans verify` and `cans plan`. Heavy imports wait until a command runs."""
+"""`cans inspect`, `verify`, `split` and `plan`. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=panel, epilog="\b\nExample:\n  cans inspect resnet50.onnx --plot points.png"
     )(inspect)
     app.command(rich_help_panel=panel, epilog="\b\nExample:\n  cans verify mobilenet_v2")(verify)
+    app.command(
+        rich_help_panel=panel,
+        epilog="\b\nExample:\n  cans split resnet50.onnx --at 7 --out halves",
+    )(split)
     app.command(
         rich_help_panel=panel,
         epilog="\b\nExample:\n  cans plan vgg16 --device-gmacs 10 --server-gmacs 200 --mbps 50",
@@ -119,6 +123,39 @@ def verify(
             f"{loaded.name}: split differs from whole by {report['worst_error']:.1e} "
             f"(allowed {report['tolerance']:.0e})"
         )
+
+
+def split(
+    model: ModelArgument,
+    at: Annotated[str, typer.Option("--at", metavar="POINT", help="Index or name of the cut.")],
+    out: Annotated[Path, typer.Option(help="Folder for the two halves.")],
+    triton: Annotated[
+        bool, typer.Option("--triton", help="Write a model repository with config.pbtxt.")
+    ] = False,
+    shape: ShapeOption = None,
+    max_tensors: TensorsOption = 1,
+    max_points: PointsOption = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Real inputs to compare on: .npz or .npy."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the two halves of a cut as ONNX files, proved equal to the whole model."""
+    from cans.models.run.inputs import read_arrays
+    from cans.models.tools.halves import point_named, write_halves
+
+    loaded, points = _load(model, shape, max_tensors, max_points)
+    point = point_named(points, at)
+    names = [each.name for each in loaded.inputs]
+    given = None if input_file is None else read_arrays(input_file, names)
+    document = write_halves(loaded, point, out, triton=triton, given=given)
+    if as_json:
+        print(json.dumps(document))
+        return
+    for side in ("front", "back"):
+        print(f"{side}-end: {out / document[side]['file']}")
+    print(f"{loaded.name}: the halves equal the whole, worst error {document['max_error']:.1e}")
 
 
 def plan(
