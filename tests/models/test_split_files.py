@@ -66,6 +66,9 @@ def test_big_weights_lie_beside_the_file(tmp_path: Path, monkeypatch) -> None:
     halves.write_halves(model, points[5], tmp_path)
     assert (tmp_path / "back.onnx.data").stat().st_size > 1_000_000
     ort.InferenceSession(str(tmp_path / "back.onnx"))
+    monkeypatch.setattr(halves, "INLINE_BYTES", 1)
+    careless = load(small(tmp_path / "m.onnx"))  # its outputs declare no shape
+    halves.write_halves(careless, find_points(careless, 1, None)[1], tmp_path / "small")
 
 
 def test_a_repository_for_triton(tmp_path: Path) -> None:

@@ -117,12 +117,20 @@ def _write(model: Model, piece: Piece, side: str, file: Path) -> Half:
                 tensor.ClearField("data_location")
                 tensor.raw_data = source.read(region.length)
             size += region.length
-    beside = {"save_as_external_data": True, "location": f"{file.name}.data"}
-    onnx.save(proto, file, **(beside if size > INLINE_BYTES else {}))
+    _save(proto, file, size)
     session = _open(file)
     if _declare_outputs(proto, session):
-        onnx.save(proto, file, **(beside if size > INLINE_BYTES else {}))
+        _save(proto, file, size)
     return Half(side, file, session)
+
+
+def _save(proto: onnx.ModelProto, file: Path, size: int) -> None:
+    beside = size > INLINE_BYTES
+    data = f"{file.name}.data"
+    (file.parent / data).unlink(missing_ok=True)
+    saved = onnx.ModelProto()
+    saved.CopyFrom(proto)  # saving moves the weights out of it
+    onnx.save(saved, file, save_as_external_data=beside, location=data if beside else None)
 
 
 def _open(file: Path) -> ort.InferenceSession:
