@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cans.simulation.worlds.named import WORLDS, fleet, make_world
+from cans.learning.grouping import SPAN
+from cans.simulation.worlds.groups import grouped
+from cans.simulation.worlds.named import TIERS, WORLDS, fleet, make_world
 
 
 def test_the_papers_fleet_is_8_10_7() -> None:
@@ -149,3 +151,38 @@ def test_in_world_codecs_fewer_bits_send_less_and_cost_a_little_work(model) -> N
     assert world.server_ms[0, small] > world.server_ms[0, plain]
     pi = sum(world.segments_ms(2))
     assert table.codec_of[int(pi.argmin())] == "uint8"
+
+
+def test_in_world_unlabelled_nobody_has_a_type_and_in_mislabelled_some_have_a_wrong_one() -> None:
+    true = make_world("layered", "vgg16", 25)
+    none = make_world("unlabelled", "vgg16", 25)
+    assert none.types == ("auto",)
+    assert not none.type_of.any()
+    wrong = make_world("mislabelled", "vgg16", 25)
+    assert np.bincount(wrong.type_of).tolist() == np.bincount(true.type_of).tolist()
+    assert 5 <= (wrong.type_of != true.type_of).sum() <= 13
+    for world in (none, wrong):
+        np.testing.assert_array_equal(world.front_ms[world.place_of], true.front_ms[true.place_of])
+
+
+@pytest.mark.parametrize("name", ["unlabelled", "mislabelled"])
+@pytest.mark.parametrize("model", ["vgg16", "vit_b16"])
+def test_devices_fall_into_groups_of_their_speed_whatever_their_label(name, model) -> None:
+    world = make_world(name, model, 25)
+    episode = world.episode(200, 3)
+    seen = grouped(world, episode)
+    named = {"unlabelled": ("auto-",), "mislabelled": tuple(f"{each}/auto-" for each in TIERS)}
+    assert all(each.startswith(named[name]) for each in seen.types)
+    pi = list(TIERS).index("rpi5")
+    for group in range(len(seen.types)):
+        members = seen.type_of == group
+        assert len(set(world.place_of[members] == pi)) == 1, "a Pi learns with Pis"
+        assert episode.whole_ms[members].max() <= SPAN * episode.whole_ms[members].min()
+
+
+def test_a_disturbed_run_does_not_decide_a_group() -> None:
+    world = make_world("unlabelled", "vgg16", 25)
+    whole = np.array([world.episode(1, seed).whole_ms for seed in range(200)])
+    expected = world.front_ms[world.place_of, -1]
+    below = (whole < expected).mean()
+    assert 0.6 < below < 0.9  # the lower of two: three quarters of the time below the mean

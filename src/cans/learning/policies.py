@@ -31,6 +31,13 @@ class Choose(StrEnum):
     OFFLOAD = "offload"  # always the first choice
 
 
+class Clusters(StrEnum):
+    """How a simulated fleet finds out by itself who is alike, from the whole parameter."""
+
+    CLIQUES = "cliques"  # pairwise tests, one clique synchronised at a time (Blaser et al. 2024)
+    COMPONENTS = "components"  # edges cut by distance, in phases (Liu et al. 2022)
+
+
 @dataclass(frozen=True)
 class Part:
     """One linear model: the columns of some segments predict the sum of their latencies."""
@@ -70,10 +77,12 @@ class Policy:
     knows: tuple[str, ...] = ()  # segments whose expected latency is given, not learned
     truth: bool = False  # what it knows is today's truth, not yesterday's profile (oracle)
     fleet_sync: bool = False  # a trigger synchronises everyone at once (DisLinUCB)
+    clusters: Clusters | None = None  # who shares with whom is found from what all observe
     fresh: bool = False  # pools are brought up to date before every choice
     physical: Physical | None = None  # estimates that respect what latency is
     ridge: float | None = None  # the policy's own; None: the hyper-parameter's
     offline_whole: bool = False  # the first offline run is no partial one: to the very end
+    grouped: bool = False  # a device's label is only the prefix of its group; see `grouping.py`
     probe_after_s: float = inf  # a device that stays local times a small exchange when the link
     # has not been heard of for so long
     forced_sampling: bool = False  # ANS: sometimes the local choice is forbidden
@@ -90,7 +99,7 @@ class Policy:
     @property
     def simulation_only(self) -> bool:
         """Needs what no deployment has: the truth, or the whole fleet stopping at once."""
-        return self.truth or self.fleet_sync
+        return self.truth or self.fleet_sync or self.clusters is not None
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,7 @@ def _warm(part: Part) -> Part:
     return replace(part, warm=True)
 
 
-def _shared(part: Part, pool: Pool, spread: float = 0.2) -> Part:
+def _shared(part: Part, pool: Pool, spread: float = 0.3) -> Part:
     return replace(part, pool=pool, uses_local=True, eager=True, watched=True, spread=spread)
 
 
@@ -154,6 +163,7 @@ _CANS = Policy(
     physical=Physical(),
     ridge=1e-9,
     offline_whole=True,
+    grouped=True,
     probe_after_s=10.0,
 )
 
@@ -186,6 +196,7 @@ ABLATIONS: dict[str, Policy] = {
         _each_part("cans-no-detector", watched=False),
         replace(_CANS, name="cans-no-probes", title="cans-no-probes", probe_after_s=inf),
         _each_part("cans-no-offset", spread=0.0),
+        replace(_CANS, name="cans-labels", title="cans-labels", grouped=False),
     )
 }
 
@@ -227,9 +238,19 @@ POLICIES: dict[str, Policy] = {
 }
 
 
+CLUSTERED: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy("hetofedbandit", "HetoFedBandit", (_JOINT,), clusters=Clusters.CLIQUES),
+        Policy("fclub", "FCLUB", (_JOINT,), clusters=Clusters.COMPONENTS),
+    )
+}
+"""Clustered federated bandits that the paper cites, for comparison; in simulation only."""
+
+
 def policy_named(name: str) -> Policy:
     """The policy of this name; an unknown name is an error that lists the known ones."""
-    policy = POLICIES.get(name) or ABLATIONS.get(name)
-    if policy is None:
-        raise unknown_name("policy", name, POLICIES)
-    return policy
+    for known in (POLICIES, ABLATIONS, CLUSTERED):
+        if name in known:
+            return known[name]
+    raise unknown_name("policy", name, [*POLICIES, *CLUSTERED])

@@ -17,11 +17,12 @@ import numpy as np
 from cans.errors import InputError, unknown_name
 from cans.learning.arrays import contributions
 from cans.learning.policies import Hyperparameters, policy_named
-from cans.simulation.engines import compiled, reference
+from cans.simulation.engines import clustered, compiled, reference
 from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
 from cans.simulation.engines.fast import Record
 from cans.simulation.metrics import Run, measure, summary
 from cans.simulation.worlds.episode import Episode
+from cans.simulation.worlds.groups import grouped
 from cans.simulation.worlds.named import make_world
 from cans.simulation.worlds.world import Gamma, Participation, World
 
@@ -175,9 +176,15 @@ def play(settings: Settings, engine_name: str, seed: int, world: World) -> Recor
     """One episode, by either engine."""
     policy, numbers = policy_named(settings.policy), settings.hyperparameters
     episode = draw(settings, seed, world)
+    if policy.grouped:
+        world = grouped(world, episode)
     radii = None
     if numbers.beta_ms == "theory":
         radii = theory_radii(world, policy, episode, numbers)
+    if policy.clusters is not None:
+        if not isinstance(numbers.beta_ms, float):
+            raise InputError(f"policy {policy.name!r} needs a number for beta_ms")
+        return clustered.play(world, policy, numbers, numbers.beta_ms, episode)
     immediate = settings.delivery == "immediate"
     if engine_name == "reference":
         return reference.play(world, policy, numbers, episode, radii, immediate, settings.pool_age)

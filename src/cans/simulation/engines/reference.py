@@ -102,7 +102,7 @@ def play(
     for t in range(episode.rounds):
         device, time = int(episode.active[t]), float(t)
         learner = learners[device]
-        expected = _expected(world, episode, t)
+        expected = expected_latency(world, episode, t)
         allowed = world.allowed[world.place_of[device]]
         if policy.fresh and time - refreshed.get(device, -np.inf) >= pool_age:
             refreshed[device] = time
@@ -131,7 +131,7 @@ def play(
             for upload in waiting.pop(device, []):
                 send(device, upload, time, adopts=True)
 
-        latencies = _measured(world, episode, t, pick, expected[:, pick])
+        latencies = measured_latency(world, episode, t, pick, expected[:, pick])
         record.latency_ms[t] = sum(latencies)
         reported = Latencies(*(float(ms * world.report[device]) for ms in latencies))
         uploads = learner.observe(choice, reported, time)
@@ -151,7 +151,7 @@ def play(
     return record
 
 
-def _expected(world: World, episode: Episode, t: int) -> Array:
+def expected_latency(world: World, episode: Episode, t: int) -> Array:
     """(segments, choices) expected milliseconds of the active device at round t."""
     place, scale = world.place_of[episode.active[t]], episode.scale[t]
     return np.array(
@@ -163,7 +163,7 @@ def _expected(world: World, episode: Episode, t: int) -> Array:
     )
 
 
-def _measured(
+def measured_latency(
     world: World, episode: Episode, t: int, pick: int, expected: Array
 ) -> tuple[float, ...]:
     """Expected latencies as they were disturbed; a segment that does not take place takes 0 ms."""

@@ -31,6 +31,7 @@ class Episode(NamedTuple):
     clip: bool  # a measured latency below zero is zero
     offline_choice: IntArray  # (devices, runs)
     offline_ms: Array  # (devices, runs)     front latencies of partial local runs
+    whole_ms: Array  # (devices,)            the lower of two whole local runs, for grouping
 
     @property
     def rounds(self) -> int:
@@ -83,7 +84,17 @@ def draw_episode(
         clip=clip,
         offline_choice=offline_choice,
         offline_ms=np.maximum(offline_ms, 0.0) if clip else offline_ms,
+        whole_ms=_whole(world, speed, rng),
     )
+
+
+def _whole(world: World, speed: Array, rng: np.random.Generator) -> Array:
+    """(devices,) what each device reports for the whole model: the lower of two runs."""
+    factor, shift = _noise(world, (world.devices, 2, 3), rng)
+    expected = world.front_ms[world.place_of, world.table.local] / speed
+    runs = expected[:, None] * factor[..., 0] + shift[..., 0]
+    lower: Array = runs.min(axis=1) * world.report
+    return lower
 
 
 def _measured_offline(

@@ -222,6 +222,27 @@ def misspecified(model: str, devices: int) -> World:
     )
 
 
+def unlabelled(model: str, devices: int) -> World:
+    """`layered`, but nobody has named the types of the devices."""
+    return relabelled(layered(model, devices), "unlabelled", np.zeros(devices, dtype=np.int64))
+
+
+def mislabelled(model: str, devices: int) -> World:
+    """`layered`, but half of the devices of each type carry labels that were shuffled."""
+    world = layered(model, devices)
+    labels = world.type_of.copy()
+    # Every second device of each type; who gets whose label is the same in every run.
+    moved = np.flatnonzero(np.arange(devices) % 2 == 0)
+    labels[moved] = np.random.default_rng(devices).permutation(labels[moved])
+    return relabelled(world, "mislabelled", labels)
+
+
+def relabelled(world: World, name: str, labels: IntArray) -> World:
+    """The same devices under other labels; a single label is none."""
+    types = world.types if labels.any() else ("auto",)
+    return replace(world, name=name, types=types, type_of=labels)
+
+
 WORLDS: dict[str, Callable[[str, int], World]] = {
     "paper": paper,
     "literal": literal,
@@ -232,6 +253,8 @@ WORLDS: dict[str, Callable[[str, int], World]] = {
     "heterogeneous": heterogeneous,
     "misspecified": misspecified,
     "adversary": adversary,
+    "unlabelled": unlabelled,
+    "mislabelled": mislabelled,
 }
 
 

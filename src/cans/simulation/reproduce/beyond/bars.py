@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from cans.learning.arrays import Array
-from cans.learning.policies import ABLATIONS
-from cans.simulation.reproduce.beyond.studies import Beyond, Trial
+from cans.learning.policies import ABLATIONS, CLUSTERED
+from cans.simulation.reproduce.beyond.studies import Beyond, Trial, radii_of
 from cans.simulation.reproduce.claims.bar import Bar
 from cans.simulation.reproduce.claims.intervals import Interval, mean_interval, paired
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, Check, holds, title
@@ -29,6 +29,9 @@ SAME_REGRET, SAME_LATENCY = (
 RECOVERED, LOCKED_IN = 0.05, 0.01
 GROUPING = 1 / 2  # of plain grouping's regret
 LIE = 0.05
+NO_LABELS = ("unlabelled", "mislabelled")
+WITHOUT_LABELS, LOST_WITHOUT_LABELS = 0.005, 0.002  # of the oracle's latency
+LEAST_SHARE_OF_CLUSTERED = 1 / 5  # of the clustered bandits' regret, over all together
 WORTH = 0.001  # an ingredient must save this share of the oracle's latency somewhere
 
 
@@ -221,6 +224,56 @@ def one_liar(beyond: Beyond) -> list[Check]:
     return checks
 
 
+# --- labels that nobody gave, or gave wrongly ---
+
+
+def without_labels(beyond: Beyond) -> list[Check]:
+    checks = []
+    for at in places(beyond, NO_LABELS, CANS):
+        trial = at.of(beyond, CANS)
+        above = mean_interval(trial.regret_ms / trial.optimum_ms)
+        text = f"{at.title}: latency within {WITHOUT_LABELS:.1%} of the oracle"
+        checks.append(holds(text, above.high <= WITHOUT_LABELS, above_oracle=above))
+        if beyond.has(world="layered", model=at.model, policy=CANS):
+            labelled = Place("layered", at.model).of(beyond, CANS)
+            ours, theirs = common(trial.regret_ms, labelled.regret_ms)
+            lost = paired(ours / trial.optimum_ms.mean(), theirs / labelled.optimum_ms.mean())
+            text = f"{at.title}: at most {LOST_WITHOUT_LABELS:.1%} more than with true labels"
+            checks.append(holds(text, lost.high <= LOST_WITHOUT_LABELS, lost=lost))
+    return checks
+
+
+def clustered_rivals(beyond: Beyond) -> list[Check]:
+    """Each rival at the radius that is best for it there."""
+    checks, totals = [], []
+    for rival in CLUSTERED:
+        for at in places(beyond, NO_LABELS, CANS):
+            radii = [
+                beta
+                for beta in radii_of(beyond)
+                if beyond.has(world=at.world, model=at.model, policy=rival, beta_ms=beta)
+            ]
+            if not radii:
+                continue
+            beta = min(radii, key=lambda each: _mean(beyond, at, rival, each))
+            ours = at.of(beyond, CANS).regret_ms
+            theirs = at.of(beyond, rival, beta_ms=beta).regret_ms
+            checks.append(at_most(at, ours, theirs, 1.0, f"{title(rival)}, β = {beta:g} ms"))
+            totals.append(common(seconds(ours), seconds(theirs)))
+    if totals:
+        seeds = min(len(ours) for ours, _ in totals)
+        ours = np.sum([each[:seeds] for each, _ in totals], axis=0)
+        theirs = np.sum([each[:seeds] for _, each in totals], axis=0)
+        excess = paired(ours, LEAST_SHARE_OF_CLUSTERED * theirs)
+        text = f"all together: regret ≤ {LEAST_SHARE_OF_CLUSTERED:.3g} × the clustered bandits'"
+        checks.append(holds(text, excess.high <= 0, difference_s=excess, ratio=share(ours, theirs)))
+    return checks
+
+
+def _mean(beyond: Beyond, at: Place, policy: str, beta_ms: float) -> float:
+    return float(at.of(beyond, policy, beta_ms=beta_ms).regret_ms.mean())
+
+
 # --- ingredients ---
 
 
@@ -312,6 +365,18 @@ BARS: tuple[tuple[str, str, Callable[[Beyond], list[Check]]], ...] = (
         "Every ingredient helps in some world: by at least 0.1 % of the oracle's latency, with an "
         "interval above zero.",
         every_ingredient_helps,
+    ),
+    (
+        "B11",
+        "Types that nobody named, or that were named wrongly: within 0.5 % of the oracle, and at "
+        "most 0.2 points above true labels.",
+        without_labels,
+    ),
+    (
+        "B12",
+        "There, below the clustered bandits HetoFedBandit and FCLUB at their best radius, and at "
+        "most 1/5 of their regret over all together.",
+        clustered_rivals,
     ),
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cans.learning.arrays import Array
-from cans.learning.policies import ABLATIONS, POLICIES
+from cans.learning.policies import ABLATIONS, CLUSTERED, POLICIES
 from cans.simulation.reproduce.beyond.bars import CANS, DW, LINUCB, WORTH, Place, places, worth
 from cans.simulation.reproduce.beyond.studies import AFTER, BEFORE, BLOCK, Beyond, marks
 from cans.simulation.reproduce.claims.bar import Bar
@@ -187,7 +187,7 @@ def regret_table(beyond: Beyond, model: str) -> Table:
     """Final regret of every policy in every world."""
     worlds = beyond.values("world")
     rows = []
-    for policy in POLICIES:
+    for policy in (*POLICIES, *CLUSTERED):
         found = [
             _seconds(beyond.of(policy=policy, world=world, model=model).regret_ms)
             if beyond.has(policy=policy, world=world, model=model)

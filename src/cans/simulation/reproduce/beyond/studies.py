@@ -71,9 +71,9 @@ class Beyond:
     def seeds(self) -> int:
         return max(each.seeds for each in self.trials.values())
 
-    def best_beta(self, world: str, model: str) -> float:
-        """The radius with which fedlinucb-dw has its lowest mean regret here."""
-        what = {"world": world, "model": model, "policy": "fedlinucb-dw"}
+    def best_beta(self, world: str, model: str, policy: str = "fedlinucb-dw") -> float:
+        """The radius with which a policy has its lowest mean regret here."""
+        what = {"world": world, "model": model, "policy": policy}
         radii = [beta for beta in radii_of(self) if self.has(beta_ms=beta, **what)]
         return min(radii, key=lambda beta: float(self.of(beta_ms=beta, **what).regret_ms.mean()))
 

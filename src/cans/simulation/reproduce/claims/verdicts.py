@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cans.learning.arrays import Array
-from cans.learning.policies import POLICIES
+from cans.learning.policies import POLICIES, policy_named
 from cans.simulation.reproduce.claims.intervals import Interval, paired
 from cans.simulation.reproduce.studies.outcomes import Results
 
@@ -130,7 +130,7 @@ def claims_document(verdicts: Iterable[Verdicts]) -> list[Any]:
 
 
 def title(policy: str) -> str:
-    return POLICIES[policy].title
+    return policy_named(policy).title
 
 
 def holds(statement: str, holding: bool, **numbers: Any) -> Check:
