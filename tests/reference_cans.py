@@ -33,7 +33,7 @@ class Numbers:
 
     ridge: float = 1e-9
     kappa: float = 2.0
-    spread: tuple[float, float, float] = (0.2, 0.2, 0.0)
+    spread: tuple[float, float, float] = (0.3, 0.3, 0.0)
     probe_after: float = 10.0
     viable: tuple[bool, ...] | None = None  # None: by `viable_choices`
 

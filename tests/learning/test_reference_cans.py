@@ -30,8 +30,8 @@ def by_the_reference(world: World, episode: Episode, numbers, immediate: bool = 
     table = world.table
 
     def measure(t: int, p: int) -> tuple[float, ...]:
-        expected = object_loop._expected(world, episode, t)[:, p]
-        measured = object_loop._measured(world, episode, t, p, expected)
+        expected = object_loop.expected_latency(world, episode, t)[:, p]
+        measured = object_loop.measured_latency(world, episode, t, p, expected)
         return tuple(ms * world.report[episode.active[t]] for ms in measured)
 
     return reference_cans.cans(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import clustered_reference
 import numpy as np
 import pytest
-from cans.learning.laws.tiny_fleet import random_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cans.errors import InputError
+from cans.learning.laws import random_table
 from cans.learning.policies import CLUSTERED, Hyperparameters, policy_named
 from cans.simulation.engines.clustered import CUT, chi_square_quantile, play
 from cans.simulation.run import Settings, simulate
