@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from cans import __version__
+from cans.dashboard.serving import show_page
 from cans.errors import CansError
 from cans.live import commands as live
 from cans.models import commands as models
@@ -57,12 +58,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print version."),
     ] = False,
 ) -> None:
-    pass
+    context.obj = show_page
 
 
 simulation.register(app, testbed.measure_prototype)

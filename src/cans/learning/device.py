@@ -216,6 +216,14 @@ class DeviceLearner:
             mean, width = mean + learned, learned - lowest
         return mean, width
 
+    def part_predictions(self, name: str) -> tuple[Array, Array]:
+        """The same for one part alone."""
+        number, state = self._parts[name].number, self._state
+        mean = state.mean[0, number]
+        if state.physics.used:
+            return mean, mean - state.physics.low[0, number]
+        return mean, state.radius[0, number] * state.norm[0, number]
+
     def records(self) -> tuple[PartRecord, ...]:
         """What to keep across a restart."""
         return tuple(part.record() for part in self._parts.values())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from cans.errors import InputError
 
 if TYPE_CHECKING:
+    from cans.live.server.server import EdgeServer
     from cans.live.split import Cutting
     from cans.live.wire.terms import Terms
     from cans.live.wire.tls import ClientTls, ServerTls
@@ -30,7 +32,20 @@ def register(app: typer.Typer) -> None:
     )(device)
 
 
+class Page(Protocol):
+    """A page that is being shown."""
+
+    @property
+    def address(self) -> str: ...
+    def close(self) -> None: ...
+
+
+ShowPage = Callable[["EdgeServer", str, str | None], Page]
+"""Shows a server on HOST:PORT, asking for a token. A higher layer's, found in `context.obj`."""
+
+
 def serve(
+    context: typer.Context,
     model: Annotated[
         list[str], typer.Option(help="ONNX file or built-in name; may be given several times.")
     ],
@@ -82,6 +97,13 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Prometheus metrics.")
     ] = None,
+    dashboard: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Show the live page there.")
+    ] = None,
+    dashboard_token: Annotated[
+        str | None,
+        typer.Option(envvar="CANS_DASHBOARD_TOKEN", help="Ask for it; a must beyond loopback."),
+    ] = None,
     log: Annotated[str, typer.Option(help="json or text.")] = "text",
 ) -> None:
     """Serve back-ends of models to a fleet, and what the fleet has learned."""
@@ -89,7 +111,7 @@ def serve(
 
     from cans.live.logs import start_logging
     from cans.live.memory import keep_memory
-    from cans.live.server.server import EdgeServer, ServerOptions
+    from cans.live.server.server import ServerOptions
     from cans.live.server.server import serve as serve_models
     from cans.live.splitting import load_model, split
 
@@ -120,10 +142,20 @@ def serve(
             from cans.live.server.metrics import expose
 
             expose(server, metrics)
+        if dashboard is not None:
+            show_page: ShowPage = context.obj
+            page = show_page(server, dashboard, dashboard_token)
+            pages.append(page)
+            typer.echo(f"live page: {page.address}", err=True)
         names = ", ".join(each.name for each in models)
         typer.echo(f"serving {names} on port {server.port}", err=True)
 
-    asyncio.run(serve_models(models, options, ready))
+    pages: list[Page] = []
+    try:
+        asyncio.run(serve_models(models, options, ready))
+    finally:
+        for page in pages:
+            page.close()
 
 
 def device(

@@ -74,14 +74,20 @@ def demo(
     devices: Annotated[int, typer.Option(help="Unequal devices.", min=1, max=16)] = 4,
     seconds: Annotated[float, typer.Option(help="How long, after the start.", min=5)] = 60.0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="For the picture.")] = Path("out/demo"),
+    dashboard: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of the live page; any free port.")
+    ] = None,
+    look: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the live page in a browser.")
+    ] = True,
 ) -> None:
     """Watch a fleet learn where to cut, adapt to a new link, and do without its server."""
-    from cans.testbed.demo.demo import run_demo
+    from cans.testbed.demo.demo import has_a_screen, page_address, run_demo
     from cans.testbed.report.report import open_folder
 
     open_folder(out)
     with stopped_by_signals():
-        run_demo(devices, seconds, out)
+        run_demo(devices, seconds, out, page_address(dashboard), look and has_a_screen())
 
 
 def warm(

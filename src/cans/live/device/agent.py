@@ -178,6 +178,7 @@ class Agent(threading.Thread):
             self._tending.judge(server, played.failure)
         elif report.answered_by != "device" and server is not None:
             self._tending.answered(server)
+        self._tending.account_for(report, played.choice, server is not None)
         self._experience.adopt(played.pools)
         self._usage.used(played.front)
         if played.choice is None or self._experience.terms is None:
@@ -189,6 +190,7 @@ class Agent(threading.Thread):
             self._tending.deliver()
         if report.answered_by == "device" and not played.failure:
             self._tending.probe_if_wanted()
+        self._tending.tell()
 
     # --- closing ---
 

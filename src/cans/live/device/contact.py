@@ -11,6 +11,7 @@ from threading import Thread
 
 from cans.errors import CansError, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
+from cans.live.device.accounts import Accounts
 from cans.live.device.deadline import Pace
 from cans.live.device.inbox import (
     Inbox,
@@ -23,6 +24,7 @@ from cans.live.device.inbox import (
     Welcomed,
 )
 from cans.live.device.options import DeviceOptions
+from cans.live.wire.account import Account
 from cans.live.wire.link import Link, Stream
 from cans.live.wire.messages import JoinRequest, PoolNews, SyncRequest, WatchRequest, Welcome
 from cans.models.run import background
@@ -42,6 +44,7 @@ class Contact:
             Link(server, tls=options.tls, token=options.token) for server in options.servers
         ]
         self._threads: list[Thread] = []
+        self.accounts = Accounts()
         self._stream: Stream[PoolNews] | None = None
         self._closed = False
 
@@ -69,9 +72,16 @@ class Contact:
 
     # --- uploading ---
 
-    def sync(self, server: int, uploads: Sequence[Upload]) -> None:
+    def sync(
+        self,
+        server: int,
+        uploads: Sequence[Upload],
+        device: str = "",
+        account: Account | None = None,
+    ) -> None:
         """Send uploads; a `Synced` or `NotSynced` will come."""
-        pending = self.links[server].sync(SyncRequest(tuple(uploads)), SYNC_SECONDS)
+        request = SyncRequest(tuple(uploads), device, account)
+        pending = self.links[server].sync(request, SYNC_SECONDS)
 
         def done() -> None:
             try:
@@ -80,6 +90,10 @@ class Contact:
                 self._inbox.put(NotSynced(server, error))
 
         pending.when_done(done)
+
+    def tell(self, server: int, device: str, account: Account) -> None:
+        """Send an account by itself; nobody waits for it, and a lost one is no loss."""
+        self.links[server].sync(SyncRequest((), device, account), SYNC_SECONDS)
 
     # --- probing ---
 

@@ -174,6 +174,7 @@ class Rounds:
             self._experience.pending() if later else (),
             self._experience.known if asking else {},
             patience_ms=patience_ms,
+            account=self._contact.accounts.riding(),
         )
 
     def _answered(

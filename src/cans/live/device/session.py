@@ -19,7 +19,7 @@ from cans.errors import (
     RemoteProtocolError,
     Unreachable,
 )
-from cans.learning import Upload
+from cans.learning import Choice, Upload
 from cans.live.clock import Clock
 from cans.live.device.contact import Contact
 from cans.live.device.experience import Experience
@@ -34,6 +34,7 @@ from cans.live.device.inbox import (
     WatchEnded,
     Welcomed,
 )
+from cans.live.device.report import Report
 from cans.live.device.route import Route
 from cans.live.wire.link import PROBE_BYTES
 from cans.live.wire.messages import Welcome
@@ -175,7 +176,21 @@ class Tending:
             self._send_at = monotonic() + _RETRY_SECONDS
             return
         self._on_wire += 1
-        self._contact.sync(self._route.usable, uploads)
+        device = self._experience.state.identity.device
+        self._contact.sync(self._route.usable, uploads, device, self._contact.accounts.take())
+
+    def account_for(self, report: Report, choice: Choice | None, server_known: bool) -> None:
+        """Remember an answered inference until the server is told of it."""
+        row = None if choice is None else choice.row
+        self._contact.accounts.add(report, row, server_known)
+
+    def tell(self) -> None:
+        """Send an account by itself, if the server could not know what this device does."""
+        server, accounts = self._route.usable, self._contact.accounts
+        if server is not None and accounts.must_go():
+            account = accounts.take()
+            if account is not None:
+                self._contact.tell(server, self._experience.state.identity.device, account)
 
     # --- what others report ---
 

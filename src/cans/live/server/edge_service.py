@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -13,9 +14,13 @@ from cans.live.clock import Clock
 from cans.live.sending import chunks
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
+from cans.live.server.fleet.happenings import Accounted, Answered, Joined, Watching
+from cans.live.server.fleet.recorder import Recorder
+from cans.live.server.fleet.status import status_document
 from cans.live.server.identity import Caller
 from cans.live.server.pools import Pools
 from cans.live.split import SplitModel
+from cans.live.wire.account import Account, StatusReply, StatusRequest
 from cans.live.wire.inference import Assembly, InferHeader, InferReply, InferRequest, first_piece
 from cans.live.wire.messages import (
     JoinRequest,
@@ -42,6 +47,7 @@ class EdgeService:
         back_ends: BackEnds,
         clock: Clock,
         largest_message: int,
+        recorder: Recorder,
     ) -> None:
         self.name = name
         self._catalogue = catalogue
@@ -49,6 +55,8 @@ class EdgeService:
         self._back_ends = back_ends
         self._clock = clock
         self._largest = largest_message
+        self._recorder = recorder
+        self._happenings = recorder.happenings
 
     # --- Join ---
 
@@ -58,6 +66,7 @@ class EdgeService:
         model = self._catalogue.find(request.model)
         merged = await self._merge(request.uploads, caller)
         current = await self._load_if_it_can(self._keys(model, identity))
+        self._happenings.add(Joined(self._clock.now(), identity, model.digest))
         _log.info("device joined", extra={**identity._asdict(), "model": model.name})
         return Welcome(
             self.name,
@@ -112,12 +121,18 @@ class EdgeService:
             answer = await self._back_ends.run(model, header, tensors)
         finally:
             merged = await merging
+        now = self._clock.now()
+        self._happenings.add(
+            Answered(now, header.device, header.model, header.point, header.codec,
+                     answer.queue_ms, answer.compute_ms)
+        )  # fmt: skip
+        self._account(header.device, header.account)
         newer = self._pools.newer(header.known.items()) if header.known else ()
         return InferReply(
             answer.outputs,
             answer.compute_ms,
             answer.queue_ms,
-            self._clock.now(),
+            now,
             (*merged, *map(PoolUpdate, newer)),
             answer.warming,
         )
@@ -135,7 +150,14 @@ class EdgeService:
     # --- Sync, Probe, Watch ---
 
     async def sync(self, request: SyncRequest, caller: Caller) -> SyncReply:
+        if request.account is not None:
+            caller.may_speak_for(request.device)
+            self._account(request.device, request.account)
         return SyncReply(await self._merge(request.uploads, caller), self._clock.now())
+
+    def _account(self, device: str, account: Account | None) -> None:
+        if account is not None:
+            self._happenings.add(Accounted(self._clock.now(), device, account))
 
     async def _merge(self, uploads: Sequence[Upload], caller: Caller) -> tuple[PoolUpdate, ...]:
         for upload in uploads:
@@ -148,8 +170,20 @@ class EdgeService:
 
     async def watch(self, request: WatchRequest, caller: Caller) -> AsyncIterator[PoolNews]:
         caller.may_speak_for(request.device)
-        async for news in self._pools.watch(request.known):
-            yield PoolNews(_updates(news), self._clock.now())
+        self._happenings.add(Watching(self._clock.now(), request.device, True))
+        try:
+            async for news in self._pools.watch(request.known):
+                yield PoolNews(_updates(news), self._clock.now())
+        finally:
+            self._happenings.add(Watching(self._clock.now(), request.device, False))
+
+    # --- Status ---
+
+    async def status(self, request: StatusRequest, caller: Caller) -> StatusReply:
+        document = await asyncio.to_thread(
+            status_document, self._recorder, request.device, request.most
+        )
+        return StatusReply(json.dumps(document))
 
     # --- FetchModel ---
 

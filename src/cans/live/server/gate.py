@@ -21,9 +21,12 @@ from cans.errors import (
     StoreError,
     Unreachable,
 )
+from cans.live.clock import Clock
 from cans.live.server.edge_service import EdgeService
+from cans.live.server.fleet.happenings import Happenings, Rejected
 from cans.live.server.identity import Caller, TokenFile
 from cans.live.server.open_inference import OpenInferenceService
+from cans.live.wire.account import StatusRequest
 from cans.live.wire.inference import InferRequest
 from cans.live.wire.messages import JoinRequest, ProbeRequest, SyncRequest, WatchRequest
 from cans.live.wire.model_files import FetchRequest
@@ -68,8 +71,15 @@ def status_of(error: CansError) -> grpc.StatusCode:
 class Gate:
     """Lets callers in and puts errors into words."""
 
-    def __init__(self, tokens: TokenFile | None) -> None:
+    def __init__(
+        self,
+        tokens: TokenFile | None,
+        happenings: Happenings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._tokens = tokens
+        self._happenings = happenings or Happenings()
+        self._clock = clock or Clock()
         self.calls: dict[tuple[str, str], int] = {}  # (method, status) -> how many
 
     def caller(self, context: Any) -> Caller:
@@ -87,6 +97,7 @@ class Gate:
             _log.exception("a request failed by our own mistake", exc_info=error)
             code, message = grpc.StatusCode.INTERNAL, "internal error; see the server's log"
         self.count(method, code.name)
+        self._happenings.add(Rejected(self._clock.now(), method, code.name, message, ""))
         if code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             _log.warning(
                 "request refused",
@@ -168,6 +179,7 @@ def handlers(gate: Gate, edge: EdgeService, whole: OpenInferenceService) -> list
         "Sync": answers("Sync", SyncRequest.from_bytes, edge.sync),
         "Probe": answers("Probe", ProbeRequest.from_bytes, edge.probe),
         "Watch": streams("Watch", WatchRequest.from_bytes, edge.watch),
+        "Status": answers("Status", StatusRequest.from_bytes, edge.status),
         "FetchModel": streams("FetchModel", FetchRequest.from_bytes, edge.fetch_model),
     }
     theirs: dict[str, Any] = {

@@ -15,6 +15,8 @@ from cans.learning import Download, PoolKey, Upload
 from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
+from cans.live.server.fleet.happenings import Happenings
+from cans.live.server.fleet.happenings import Merged as UploadMerged
 from cans.live.store import Judged, Merged, Refusals, Store
 from cans.live.wire.messages import Known, Version
 
@@ -27,7 +29,14 @@ Result = TypeVar("Result")
 class Pools:
     """All methods belong to one event loop; the store is used from one thread beside it."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        clock: Clock,
+        happenings: Happenings | None = None,
+    ) -> None:
+        self._happenings = happenings or Happenings()
         self._store = store
         self._catalogue = catalogue
         self._clock = clock
@@ -59,6 +68,10 @@ class Pools:
                 continue
             self.merged += not each.refused
             self.refused += bool(each.refused)
+            count, epoch = upload.statistics.count, each.download.epoch
+            self._happenings.add(
+                UploadMerged(now, upload.device, upload.key, epoch, count, each.refused)
+            )
             if each.refused:
                 _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
         return merged
@@ -107,6 +120,10 @@ class Pools:
         """What is remembered of these pools and newer than what is known; never waits."""
         found = ((self._now.get(key), version) for key, version in known)
         return [pool for pool, version in found if pool and (pool.epoch, pool.round) > version]
+
+    def remembered(self) -> list[Download]:
+        """Every pool that was read or merged lately, as it was then; from any thread."""
+        return list(self._now.values())
 
     # --- telling ---
 

@@ -20,6 +20,7 @@ from cans.live.clock import Clock
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.edge_service import EdgeService
+from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.gate import Gate, handlers
 from cans.live.server.identity import TokenFile
 from cans.live.server.open_inference import OpenInferenceService
@@ -46,6 +47,7 @@ class ServerOptions:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # back-ends at a time
     queue: int = 16  # requests that may wait for a worker
     largest_message: int = 64 << 20  # bytes; VGG-16's largest crossing tensor has 12.8 MB
+    observed: bool = True  # remember what devices do, for the page, Status and metrics
     drain_seconds: float = 10.0  # how long a shutdown waits for running requests
 
     def __post_init__(self) -> None:
@@ -61,7 +63,9 @@ class EdgeServer:
         self.catalogue = Catalogue(models, options.terms)
         self.workers = Workers(options.workers, options.queue)
         self.clock = Clock()
-        self.gate = Gate(TokenFile(options.tokens) if options.tokens else None)
+        self.recorder = Recorder(self.catalogue, self.clock.now, options.observed)
+        tokens = TokenFile(options.tokens) if options.tokens else None
+        self.gate = Gate(tokens, self.recorder.happenings, self.clock)
         self.port = 0
         self.pools: Pools
         self._server: Any = None
@@ -69,7 +73,8 @@ class EdgeServer:
 
     async def __aenter__(self) -> EdgeServer:
         options = self.options
-        self.pools = Pools(open_store(options.store), self.catalogue, self.clock)
+        happenings = self.recorder.happenings
+        self.pools = Pools(open_store(options.store), self.catalogue, self.clock, happenings)
         try:
             self._server = grpc.aio.server(options=_grpc_options(options))
             self._add_services()
@@ -79,6 +84,7 @@ class EdgeServer:
             await self.pools.close()
             raise
         self.pools.start()
+        self.recorder.start()
         await self._server.start()
         _log.info("listening", extra={"port": self.port, "policy": options.terms.policy.name})
         return self
@@ -87,8 +93,9 @@ class EdgeServer:
         back_ends = BackEnds(self.catalogue, self.workers)
         name = f"{socket.gethostname()}:{os.getpid()}"
         edge = EdgeService(
-            name, self.catalogue, self.pools, back_ends, self.clock, self.options.largest_message
-        )
+            name, self.catalogue, self.pools, back_ends, self.clock, self.options.largest_message,
+            self.recorder,
+        )  # fmt: skip
         whole = OpenInferenceService(self.catalogue, back_ends)
         self._server.add_generic_rpc_handlers(handlers(self.gate, edge, whole))
         self._health = add_health_and_reflection(self._server)
@@ -116,6 +123,7 @@ class EdgeServer:
         await self._server.stop(self.options.drain_seconds)
         self.workers.close()
         await self.pools.close()
+        self.recorder.close()
         _log.info("stopped")
 
 

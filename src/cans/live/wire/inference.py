@@ -12,6 +12,7 @@ from cans.errors import RemoteProtocolError
 from cans.learning import PoolKey, Upload
 from cans.live.split import Array, Arrays, TensorSpec
 from cans.live.wire import frame, learned
+from cans.live.wire.account import Account, account_in, account_out
 from cans.live.wire.learned import clock_time, duration_ms, name, parse
 from cans.live.wire.messages import (
     Known,
@@ -58,6 +59,7 @@ class InferHeader:
     known: Known = field(default_factory=dict)  # pools: what is newer comes with the reply
     sizes: tuple[int, ...] = ()  # bytes of each encoded tensor, where they travel in pieces
     patience_ms: float = 0.0  # an answer later than this is of no use; 0: any time will do
+    account: Account | None = None  # what this device did lately
 
     def _message(self) -> Any:
         return edge.InferHeader(
@@ -72,6 +74,7 @@ class InferHeader:
             known=known_out(self.known),
             sizes=self.sizes,
             patience_ms=self.patience_ms,
+            account=None if self.account is None else account_out(self.account),
         )
 
     @classmethod
@@ -92,6 +95,7 @@ class InferHeader:
             known_in(message.known) if message.known else _NOTHING,
             tuple(message.sizes),
             duration_ms(message.patience_ms, "patience"),
+            account_in(message.account) if message.HasField("account") else None,
         )
 
 

@@ -19,6 +19,7 @@ from cans.errors import (
     StoreError,
     Unreachable,
 )
+from cans.live.wire.account import StatusReply, StatusRequest
 from cans.live.wire.inference import InferReply, InferRequest
 from cans.live.wire.messages import (
     JoinRequest,
@@ -139,6 +140,7 @@ class Link:
         self._probe = self._channel.unary_unary(path + "Probe")
         self._watch = self._channel.unary_stream(path + "Watch")
         self._fetch = self._channel.unary_stream(path + "FetchModel")
+        self._status = self._channel.unary_unary(path + "Status")
 
     def join(self, request: JoinRequest, seconds: float) -> Welcome:
         """Wait for a Welcome, at most so long (also for the connection)."""
@@ -173,6 +175,12 @@ class Link:
     def fetch(self, request: FetchRequest) -> Stream[ModelChunk]:
         call = self._fetch(request.to_bytes(), metadata=self._metadata)
         return Stream(call, ModelChunk.from_bytes)
+
+    def status(self, request: StatusRequest, seconds: float) -> str:
+        """What the fleet does, as a JSON document."""
+        data = request.to_bytes()
+        reply = self._start(self._status, data, seconds, StatusReply.from_bytes, wait=True)
+        return reply.result().document
 
     def _start(
         self,

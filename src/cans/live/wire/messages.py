@@ -16,6 +16,7 @@ from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, PartitionTable, PoolKey, Upload
 from cans.live.split import Cutting
 from cans.live.wire import learned, terms
+from cans.live.wire.account import Account, account_in, account_out
 from cans.live.wire.learned import clock_time, integer, name, parse
 from cans.live.wire.proto import edge
 from cans.live.wire.terms import Terms
@@ -111,16 +112,26 @@ class Welcome:
 
 @dataclass(frozen=True)
 class SyncRequest:
-    """Uploads to merge now."""
+    """Uploads to merge now, and what the device did lately."""
 
     uploads: tuple[Upload, ...]
+    device: str = ""  # whose account it is
+    account: Account | None = None
 
     def to_bytes(self) -> bytes:
-        return to_bytes(edge.SyncRequest(uploads=map(learned.upload_out, self.uploads)))
+        message = edge.SyncRequest(uploads=map(learned.upload_out, self.uploads))
+        if self.account is not None:
+            message.device = self.device
+            message.account.CopyFrom(account_out(self.account))
+        return to_bytes(message)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SyncRequest:
-        return cls(learned.uploads_in(parse(edge.SyncRequest, data).uploads))
+        message = parse(edge.SyncRequest, data)
+        uploads = learned.uploads_in(message.uploads)
+        if not message.HasField("account"):
+            return cls(uploads)
+        return cls(uploads, name(message.device, "device"), account_in(message.account))
 
 
 @dataclass(frozen=True)

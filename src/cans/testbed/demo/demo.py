@@ -7,8 +7,13 @@ the comparison. While the server is gone nobody could send it anything, and the 
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 import threading
 import time
+import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +49,17 @@ def demo_experiment(devices: int) -> Experiment:
     )
 
 
-def run_demo(devices: int, seconds: float, out: Path) -> None:
-    """From the first process to the last table."""
+def run_demo(devices: int, seconds: float, out: Path, page: str = "", look: bool = False) -> None:
+    """From the first process to the last table; with the live page on HOST:PORT, in a browser if
+    one is to be opened."""
     view = View()
     view.say(f"starting a server and {devices} devices; this takes some seconds ...")
-    with Testbed(demo_experiment(devices), "mobilenet_v2", lambda _: None) as testbed:
+    experiment = demo_experiment(devices)
+    with Testbed(experiment, "mobilenet_v2", lambda _: None, dashboard=page) as testbed:
+        if page:
+            view.say(f"live page: http://{page}/")
+        if page and look:
+            webbrowser.open(f"http://{page}/")
         story = Story(seconds, [(seat.name, seat.group.type) for seat in testbed.seats])
         actors = [Actor(testbed, seat, story) for seat in testbed.seats]
         try:
@@ -66,6 +77,24 @@ def run_demo(devices: int, seconds: float, out: Path) -> None:
     drawn = draw(story, picture)
     view.say(f"picture: {picture}" if drawn else "for a picture: pip install 'cans-edge[sim]'")
     view.what_next()
+
+
+def page_address(wanted: str | None) -> str:
+    """HOST:PORT of the live page: the one that was asked for, or any free one; empty where the
+    packages of the page are not installed."""
+    if wanted is not None:
+        return wanted
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        return ""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def has_a_screen() -> bool:
+    """Whether a browser window could be seen by anyone."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    return sys.platform == "darwin" or any(os.environ.get(each) for each in screens)
 
 
 def _direct(testbed: Testbed, story: Story, actors: list[Actor], view: View) -> None:

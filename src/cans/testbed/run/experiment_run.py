@@ -46,8 +46,14 @@ class Testbed:
     """The processes of one model under all policies; leaves nothing behind."""
 
     def __init__(
-        self, experiment: Experiment, model: str, say: Say, before: Outcome | None = None
+        self,
+        experiment: Experiment,
+        model: str,
+        say: Say,
+        before: Outcome | None = None,
+        dashboard: str = "",
     ) -> None:
+        self._dashboard = dashboard  # HOST:PORT of the last policy's live page; empty: none
         self.experiment = experiment
         self.seats = seats(experiment)
         self.outcome = before or Outcome(model, choices(experiment, model))
@@ -90,7 +96,8 @@ class Testbed:
         self._say(f"starting {len(policies)} x {len(self.seats)} devices ({self.network.name})")
         for number, policy in enumerate(policies):
             where = folder / str(number)
-            made = Fleet(experiment, self._model, policy, self.seats, self.network, where)
+            page = self._dashboard if policy is policies[-1] else ""
+            made = Fleet(experiment, self._model, policy, self.seats, self.network, where, page)
             self.fleets.append(made)
         for fleet in self.fleets:
             fleet.server.wait_until_ready()

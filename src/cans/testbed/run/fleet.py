@@ -33,8 +33,10 @@ class Fleet:
         seats: Sequence[DeviceSeat],
         network: Network,
         folder: Path,
+        dashboard: str = "",
     ) -> None:
         self.policy = policy
+        self._dashboard = dashboard  # HOST:PORT of the live page; empty: none
         self.seats = seats
         self.experiment = experiment
         self.model = model
@@ -61,6 +63,8 @@ class Fleet:
         for name, value in self.policy.numbers().items():
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", repr(value)]
+        if self._dashboard:
+            words += ["--dashboard", self._dashboard]
         return [*words, *(["--prepare"] if experiment.prepare else [])]
 
     def start_devices(self) -> None:

@@ -193,7 +193,7 @@ class TensorMeta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InferHeader(_message.Message):
-    __slots__ = ("device", "incarnation", "model", "table", "point", "codec", "tensors", "uploads", "known", "sizes", "patience_ms")
+    __slots__ = ("device", "incarnation", "model", "table", "point", "codec", "tensors", "uploads", "known", "sizes", "patience_ms", "account")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class InferHeader(_message.Message):
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
     device: str
     incarnation: str
     model: str
@@ -216,7 +217,8 @@ class InferHeader(_message.Message):
     known: _containers.RepeatedCompositeFieldContainer[KnownPool]
     sizes: _containers.RepeatedScalarFieldContainer[int]
     patience_ms: float
-    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., model: _Optional[str] = ..., table: _Optional[str] = ..., point: _Optional[int] = ..., codec: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPool, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ..., patience_ms: _Optional[float] = ...) -> None: ...
+    account: Account
+    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., model: _Optional[str] = ..., table: _Optional[str] = ..., point: _Optional[int] = ..., codec: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPool, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ..., patience_ms: _Optional[float] = ..., account: _Optional[_Union[Account, _Mapping]] = ...) -> None: ...
 
 class InferRequest(_message.Message):
     __slots__ = ("header", "tensors", "padding")
@@ -263,10 +265,14 @@ class InferReply(_message.Message):
     def __init__(self, header: _Optional[_Union[InferReplyHeader, _Mapping]] = ..., tensors: _Optional[_Iterable[bytes]] = ..., padding: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
-    __slots__ = ("uploads",)
+    __slots__ = ("uploads", "account", "device")
     UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     uploads: _containers.RepeatedCompositeFieldContainer[Upload]
-    def __init__(self, uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ...) -> None: ...
+    account: Account
+    device: str
+    def __init__(self, uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., account: _Optional[_Union[Account, _Mapping]] = ..., device: _Optional[str] = ...) -> None: ...
 
 class SyncReply(_message.Message):
     __slots__ = ("pools", "time")
@@ -337,6 +343,48 @@ class ModelFile(_message.Message):
     size: int
     sha256: str
     def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class Account(_message.Message):
+    __slots__ = ("inferences", "row", "front", "wait", "link", "server", "total", "age_ms", "outcome", "why", "predicted_ms", "width_ms")
+    INFERENCES_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    FRONT_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_MS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_MS_FIELD_NUMBER: _ClassVar[int]
+    inferences: int
+    row: _containers.RepeatedScalarFieldContainer[int]
+    front: _containers.RepeatedScalarFieldContainer[int]
+    wait: _containers.RepeatedScalarFieldContainer[int]
+    link: _containers.RepeatedScalarFieldContainer[int]
+    server: _containers.RepeatedScalarFieldContainer[int]
+    total: _containers.RepeatedScalarFieldContainer[int]
+    age_ms: _containers.RepeatedScalarFieldContainer[int]
+    outcome: _containers.RepeatedScalarFieldContainer[int]
+    why: str
+    predicted_ms: _containers.RepeatedScalarFieldContainer[float]
+    width_ms: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, inferences: _Optional[int] = ..., row: _Optional[_Iterable[int]] = ..., front: _Optional[_Iterable[int]] = ..., wait: _Optional[_Iterable[int]] = ..., link: _Optional[_Iterable[int]] = ..., server: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ..., age_ms: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Iterable[int]] = ..., why: _Optional[str] = ..., predicted_ms: _Optional[_Iterable[float]] = ..., width_ms: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ("device", "most")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    most: int
+    def __init__(self, device: _Optional[str] = ..., most: _Optional[int] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("document",)
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    document: str
+    def __init__(self, document: _Optional[str] = ...) -> None: ...
 
 class PartRecord(_message.Message):
     __slots__ = ("key", "epoch", "sequence", "synced", "local", "sent", "retired", "sent_epoch", "synced_time", "own")

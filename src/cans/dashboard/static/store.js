@@ -1,0 +1,50 @@
+// What the page knows: filled by the stream of events, read by the views.
+
+const KEPT_ROUNDS = 60;
+const KEPT_EVENTS = 500;
+
+export const store = { devices: new Map(), events: [], totals: null, live: false };
+const listeners = new Set();
+
+export function onChange(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function tell(changed) {
+  for (const each of listeners) each(changed);
+}
+
+function take(row) {
+  const before = store.devices.get(row.device);
+  const rounds = before ? before.rounds.concat(row.rounds) : row.rounds;
+  store.devices.set(row.device, { ...row, rounds: rounds.slice(-KEPT_ROUNDS) });
+}
+
+export function connect(show) {
+  const source = new EventSource("/api/stream");
+  source.addEventListener("snapshot", (event) => {
+    const body = JSON.parse(event.data);
+    store.devices = new Map();
+    body.devices.forEach(take);
+    store.events = body.events;
+    store.totals = body.totals;
+    store.live = true;
+    show("live", "live");
+    tell(null);
+  });
+  source.addEventListener("delta", (event) => {
+    const body = JSON.parse(event.data);
+    body.devices.forEach(take);
+    body.gone.forEach((name) => store.devices.delete(name));
+    store.events = store.events.concat(body.events).slice(-KEPT_EVENTS);
+    store.totals = body.totals;
+    tell(new Set(body.devices.map((row) => row.device)));
+  });
+  source.onerror = () => {
+    store.live = false;
+    show("lost", "server does not answer; trying again");
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => connect(show), 1000);
+  };
+  return source;
+}

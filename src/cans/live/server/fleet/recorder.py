@@ -1,0 +1,245 @@
+"""The recorder: what happens on a server, made into a picture of its fleet.
+
+A thread of its own takes happenings from the queue several times a second, so that no request
+waits for it. Everything is bounded: devices, inferences of each, events.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cans.learning import DeviceIdentity, PoolKey
+from cans.live.server.catalogue import Catalogue
+from cans.live.server.fleet.device_record import DeviceRecord
+from cans.live.server.fleet.happenings import (
+    Accounted,
+    Answered,
+    Happening,
+    Happenings,
+    Joined,
+    Merged,
+    ModelsChanged,
+    Rejected,
+    Watching,
+)
+
+MOST_DEVICES = 2000
+MOST_EVENTS = 500
+DIGEST_SECONDS = 0.2
+_OVERLOAD = "RESOURCE_EXHAUSTED"
+_QUIET = 5.0  # seconds in which the same refusal or overload is told once
+
+
+@dataclass(frozen=True)
+class FleetEvent:
+    """Something worth telling a person."""
+
+    number: int  # in order, from 1
+    time: float
+    kind: str  # join, leave, change, choice, refusal, fallback, overload or model
+    device: str
+    text: str
+
+
+@dataclass
+class PoolRecord:
+    """What a server remembers of a pool beside its statistics."""
+
+    epoch: int = 0
+    uploads: int = 0
+    merged_at: float = 0.0
+
+
+class Recorder:
+    """The fleet, as it is now. `lock` guards everything that is read from another thread."""
+
+    def __init__(
+        self, catalogue: Catalogue, clock: Callable[[], float], observed: bool = True
+    ) -> None:
+        self.happenings = Happenings() if observed else Happenings(0)
+        self.lock = threading.RLock()
+        self.devices: dict[str, DeviceRecord] = {}
+        self.pools: dict[PoolKey, PoolRecord] = {}
+        self.events: deque[FleetEvent] = deque(maxlen=MOST_EVENTS)
+        self.told = 0  # events ever
+        self.requests = 0
+        self.listeners: list[Callable[[list[Happening]], None]] = []  # metrics; called off the path
+        self._catalogue = catalogue
+        self._now = clock
+        self._said: dict[tuple[str, str], float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    # --- the thread ---
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(DIGEST_SECONDS):
+            self.digest()
+        self.digest()
+
+    def digest(self) -> None:
+        """Take in all that has happened so far."""
+        with self.lock:
+            happenings = self.happenings.take()
+            for each in happenings:
+                self._take_in(each)
+        for listener in self.listeners:
+            listener(happenings)
+
+    def now(self) -> float:
+        return self._now()
+
+    # --- happenings ---
+
+    def _take_in(self, each: Happening) -> None:
+        match each:
+            case Answered():
+                self._answered(each)
+            case Accounted():
+                self._accounted(each)
+            case Joined():
+                self._joined(each)
+            case Merged():
+                self._merged(each)
+            case Rejected():
+                self._rejected(each)
+            case Watching():
+                record = self.devices.get(each.device)
+                if record is not None:
+                    record.listening = max(record.listening + (1 if each.begun else -1), 0)
+                    record.heard(each.time)
+            case ModelsChanged():
+                self._tell(each.time, "model", "", each.text)
+
+    def _joined(self, joined: Joined) -> None:
+        who, model = joined.identity, self._catalogue.find(joined.model)
+        record = self.devices.get(who.device)
+        again = record is not None and record.identity == who
+        if record is None or not again or record.table.version != model.table.version:
+            record = DeviceRecord(who, model.name, model.table)
+            record.joined_at = joined.time
+            self.devices.pop(who.device, None)
+            self.devices[who.device] = record
+            self._make_room()
+        record.heard(joined.time)
+        word = "joined again" if again else "joined"
+        self._tell(
+            joined.time, "join", who.device, f"{word}: {who.type} on {who.network}, {model.name}"
+        )
+
+    def _answered(self, done: Answered) -> None:
+        self.requests += 1
+        record = self._record(done.device, done.model)
+        if record is None:
+            return
+        record.heard(done.time)
+        record.no_server = False
+        row = record.rows_of.get((done.point, done.codec))
+        if row is not None and record.took(row, done.time):
+            self._tell_choice(record, done.time, row)
+
+    def _accounted(self, told: Accounted) -> None:
+        record = self.devices.get(told.device)
+        if record is None:
+            return
+        fallbacks = record.fallbacks
+        if record.told(told.account, told.time) and record.row is not None:
+            self._tell_choice(record, told.time, record.row)
+        if record.fallbacks > fallbacks:
+            self._tell_seldom(
+                told.time,
+                "fallback",
+                told.device,
+                "the server did not answer in time; the device finished by itself",
+            )
+
+    def _merged(self, merged: Merged) -> None:
+        record = self.devices.get(merged.device)
+        if record is not None:
+            record.uploads += not merged.refused
+            record.refused += bool(merged.refused)
+            record.heard(merged.time)
+        pool = self.pools.setdefault(merged.key, PoolRecord(merged.epoch))
+        if merged.refused:
+            self._tell_seldom(
+                merged.time,
+                "refusal",
+                merged.device,
+                f"upload to {_pool_name(merged.key)} refused: {merged.refused}",
+            )
+            return
+        if merged.epoch > pool.epoch:
+            pool.epoch = merged.epoch
+            self._tell(
+                merged.time,
+                "change",
+                "",
+                f"{_pool_name(merged.key)} has changed: what was known of it starts anew",
+            )
+        pool.uploads += 1
+        pool.merged_at = merged.time
+
+    def _rejected(self, rejected: Rejected) -> None:
+        kind = "overload" if rejected.code == _OVERLOAD else "refusal"
+        self._tell_seldom(
+            rejected.time, kind, rejected.device, f"{rejected.method}: {rejected.reason}"
+        )
+
+    # --- helpers ---
+
+    def _record(self, device: str, model: str) -> DeviceRecord | None:
+        """Of a device that speaks; one that joined before this server started is met here."""
+        record = self.devices.get(device)
+        if record is None and device:
+            found = self._catalogue.find(model)
+            record = DeviceRecord(
+                DeviceIdentity(device, type="?", network="?"), found.name, found.table
+            )
+            self.devices[device] = record
+            self._make_room()
+        return record
+
+    def _make_room(self) -> None:
+        while len(self.devices) > MOST_DEVICES:
+            oldest = min(self.devices, key=lambda name: self.devices[name].heard_at)
+            del self.devices[oldest]
+
+    def _tell_choice(self, record: DeviceRecord, time: float, row: int) -> None:
+        choice = record.choice(row)
+        local = row == record.table.local
+        where = (
+            "runs everything itself"
+            if local
+            else (f"cuts at {choice['point_name']}, {choice['codec']}")
+        )
+        self._tell(time, "choice", record.identity.device, where)
+
+    def _tell_seldom(self, time: float, kind: str, device: str, text: str) -> None:
+        """Not the same thing of the same device every few milliseconds."""
+        key = (kind, device)
+        if time - self._said.get(key, -_QUIET) >= _QUIET:
+            self._said[key] = time
+            if len(self._said) > 4 * MOST_DEVICES:
+                self._said.clear()
+            self._tell(time, kind, device, text)
+
+    def _tell(self, time: float, kind: str, device: str, text: str) -> None:
+        self.told += 1
+        self.events.append(FleetEvent(self.told, time, kind, device, text[:500]))
+
+
+def _pool_name(key: PoolKey) -> str:
+    names = {"everyone": "the server", "group": "group", "network": "network"}
+    kind, _, rest = key.scope.partition(":")
+    return f"{names.get(kind, kind)} {rest}".strip() + f" ({key.part})"
