@@ -1,4 +1,4 @@
-"""`cans certs`, `cans token` and `cans doctor`."""
+"""`cans status`, `cans explain`, `cans certs`, `cans token` and `cans doctor`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,25 @@ TokenFileOption = Annotated[
 ]
 
 
+ServerOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="Whom to ask.")]
+TokenOption = Annotated[
+    str | None, typer.Option(envvar="CANS_TOKEN", help="A join token, if the server asks for one.")
+]
+TlsOption = Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")]
+FileOption = Annotated[Path | None, typer.Option(metavar="FILE")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+HERE = "127.0.0.1:7070"
+
+
 def register(app: typer.Typer) -> None:
     """Mount this layer's commands."""
+    app.command(
+        rich_help_panel=_PANEL, epilog="\b\nExample:\n  cans status --server edge-box:7070"
+    )(status)
+    app.command(
+        rich_help_panel=_PANEL,
+        epilog="\b\nExample:\n  cans explain camera-1 --server edge-box:7070",
+    )(explain)
     app.command(
         rich_help_panel=_PANEL,
         epilog="\b\nExample:\n  cans certs certs --server edge-box --device camera-1",
@@ -29,6 +46,73 @@ def register(app: typer.Typer) -> None:
     token.command("list", epilog="\b\nExample:\n  cans token list --file tokens.txt")(token_list)
     token.command("revoke", epilog="\b\nExample:\n  cans token revoke camera-1")(token_revoke)
     app.add_typer(token, name="token", rich_help_panel=_PANEL)
+
+
+def status(
+    server: ServerOption = HERE,
+    token: TokenOption = None,
+    tls: TlsOption = False,
+    tls_ca: FileOption = None,
+    tls_cert: FileOption = None,
+    tls_key: FileOption = None,
+    most: Annotated[int, typer.Option(help="Devices to show; 0: all.", min=0)] = 0,
+    watch: Annotated[
+        bool | None,
+        typer.Option("--watch/--once", help="Go on until Ctrl-C; in a terminal by default."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what every device of a fleet does: a live table in a terminal."""
+    from functools import partial
+
+    from cans.operations.asking import ask
+
+    asking = partial(
+        ask, server, most=most, token=token, tls=tls, tls_ca=tls_ca, tls_cert=tls_cert,
+        tls_key=tls_key,
+    )  # fmt: skip
+    document = asking()
+    if as_json:
+        typer.echo(json.dumps(document))
+        return
+    from cans.operations.tables import fleet_table, wide_console
+
+    console = wide_console()
+    if not (console.is_terminal if watch is None else watch):
+        console.print(fleet_table(document))
+        return
+    from time import sleep
+
+    from rich.live import Live
+
+    with Live(fleet_table(document), console=console, auto_refresh=False) as live:
+        while True:
+            sleep(1.0)
+            live.update(fleet_table(asking()), refresh=True)
+
+
+def explain(
+    device: Annotated[str, typer.Argument(metavar="DEVICE")],
+    server: ServerOption = HERE,
+    token: TokenOption = None,
+    tls: TlsOption = False,
+    tls_ca: FileOption = None,
+    tls_cert: FileOption = None,
+    tls_key: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a device does and why: every choice with what is expected of it."""
+    from cans.operations.asking import ask
+
+    found = ask(
+        server, device, token=token, tls=tls, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key
+    )["device"]
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    from cans.operations.tables import device_page, wide_console
+
+    wide_console().print(device_page(found))
 
 
 def certs(
@@ -81,7 +165,7 @@ def token_add(
 
 def token_list(
     file: TokenFileOption = Path("tokens.txt"),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Name the devices that have a token."""
     from cans.operations.token_lines import devices_with_tokens
@@ -112,7 +196,7 @@ def doctor(
     port: Annotated[int, typer.Option(help="Would a server find it free?", min=1, max=65535)] = (
         7070
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Look at this machine: versions, providers, threads, ports, clock; and say what to do.
 

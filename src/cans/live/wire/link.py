@@ -179,7 +179,7 @@ class Link:
     def status(self, request: StatusRequest, seconds: float) -> str:
         """What the fleet does, as a JSON document."""
         data = request.to_bytes()
-        reply = self._start(self._status, data, seconds, StatusReply.from_bytes, wait=True)
+        reply = self._start(self._status, data, seconds, StatusReply.from_bytes)
         return reply.result().document
 
     def _start(

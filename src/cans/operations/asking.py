@@ -1,0 +1,40 @@
+"""Asking a server what its fleet does, for `cans status` and `cans explain`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cans.errors import RunError
+
+ASK_SECONDS = 10.0
+
+
+def ask(
+    server: str,
+    device: str = "",
+    most: int = 0,
+    *,
+    token: str | None = None,
+    tls: bool = False,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+) -> dict[str, Any]:
+    """The document that a server answers with; raises why not."""
+    from cans.live.wire.account import StatusRequest
+    from cans.live.wire.link import Link
+    from cans.live.wire.tls import ClientTls
+
+    secure = tls or tls_ca is not None or tls_cert is not None or tls_key is not None
+    link = Link(server, token=token, tls=ClientTls(tls_ca, tls_cert, tls_key) if secure else None)
+    try:
+        found = json.loads(link.status(StatusRequest(device, most), ASK_SECONDS))
+    except ValueError:
+        raise RunError(f"{server} answered with something that is no status") from None
+    finally:
+        link.close()
+    if not isinstance(found, dict):
+        raise RunError(f"{server} answered with something that is no status")
+    return found
