@@ -40,12 +40,22 @@ class Trace:
         return list(zip(choices, latencies, strict=True))
 
 
-@pytest.mark.parametrize("delivery", ["immediate", "next-contact"])
-@pytest.mark.parametrize("policy", ["fedlinucb-dw", "linucb"])
-def test_pick_by_pick(policy: str, delivery: str, tmp_path: Path) -> None:
-    world = make_world("paper", "resnet50", 5)
+@pytest.mark.parametrize(
+    ("policy", "name", "delivery"),
+    [
+        ("cans", "cells", "immediate"),  # a `refresh` per round would deliver what ought to wait
+        ("fedlinucb-dw", "paper", "immediate"),
+        ("fedlinucb-dw", "paper", "next-contact"),
+        ("linucb", "paper", "immediate"),
+        ("linucb", "paper", "next-contact"),
+    ],
+)
+def test_pick_by_pick(policy: str, name: str, delivery: str, tmp_path: Path) -> None:
+    world = make_world(name, "resnet50", 5)
+    world = replace(world, table=replace(world.table, probe=None))  # probes go by the real clock
     hyperparameters = Hyperparameters()
-    episode = world.episode(ROUNDS, seed=3, offline_runs=hyperparameters.offline_runs)
+    fresh, whole = policy_named(policy).fresh, policy_named(policy).offline_whole
+    episode = world.episode(ROUNDS, 3, hyperparameters.offline_runs, offline_whole=whole)
     simulated = play(
         world, policy_named(policy), hyperparameters, episode, immediate=delivery == "immediate"
     )
@@ -68,6 +78,8 @@ def test_pick_by_pick(policy: str, delivery: str, tmp_path: Path) -> None:
         for t in range(ROUNDS):
             active = int(episode.active[t])
             traces[active].round = t
+            if fresh:
+                devices[active].refresh()
             devices[active].infer(example(size=8))
             devices[active].settle()
             last = devices[active].last

@@ -82,3 +82,8 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     assert 0.93 < share < 0.97
     assert t_quantile(31) == pytest.approx(2.0395, abs=0.003)
     assert contrast((1, np.ones(5)), (-1, np.ones(5))) == (0.0, 0.0, 0.0)
+
+
+def test_a_claim_that_nothing_checks_is_an_error() -> None:
+    with pytest.raises(ValueError, match="without a single check"):
+        Judgement(CLAIMS[0], "paper", [], "")

@@ -51,6 +51,10 @@ class Judgement:
     key: str
     remark: str = field(default="")
 
+    def __post_init__(self) -> None:
+        if not self.checks:
+            raise ValueError(f"claim {self.claim.id!r} was judged without a single check")
+
     @property
     def verdict(self) -> str:
         """All statements hold; at least half of them; fewer."""

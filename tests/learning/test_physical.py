@@ -1,0 +1,440 @@
+"""Every function of `physical.py` against dense formulas, SciPy, or numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+import reference_cans
+from cans.learning import physical
+from cans.learning.arrays import LearnerState, new_pools
+from cans.learning.layout import fleet_state
+from cans.learning.linear import cholesky, inverse_from
+from cans.learning.policies import POLICIES, Hyperparameters
+from cans.learning.table import PartitionTable
+from reference_cans import Row
+
+TABLE = PartitionTable(
+    "toy", ["input", "a", "b", "end"],
+    front=[[0, 0], [1, 2], [3, 2], [4, 4]],
+    link=[[4, 1], [2, 1], [1, 1], [0, 0]],
+    server=[[4], [3], [1], [0]],
+)  # fmt: skip
+CANS = POLICIES["cans"]
+FRONT, LINK, SERVER = range(3)
+
+seeds = st.integers(0, 2**32)
+
+
+def random_rows(rng: np.random.Generator, d: int, count: int) -> list[Row]:
+    """Noisy observations of a theta that is positive here and there."""
+    theta = np.maximum(rng.normal(10, 15, d), 0.0)
+    x = rng.random((count, d))
+    y = x @ theta + rng.normal(0, 1, count)
+    return [Row(x[i], y[i], rng.uniform(0.2, 1.0)) for i in range(count)]
+
+
+def packed(rows: list[Row], d: int, count: int | None = None) -> np.ndarray:
+    """The vector of sums that stands for these rows."""
+    sigma, b, s, n = reference_cans.sums(rows, d)
+    return np.array([*sigma.ravel(), *b, s, n, len(rows) if count is None else count])
+
+
+def a_state(policy=CANS, devices: int = 2) -> LearnerState:
+    return fleet_state(TABLE, policy, Hyperparameters(), devices)
+
+
+def pooled(state: LearnerState, device: int, part: int, rows: list[Row]) -> None:
+    """The device has this pool and has estimated with it."""
+    state.synced[device, part] = packed(rows, state.rows.shape[2])
+    physical.estimate_physically(state, device, part)
+
+
+# --- observe -------------------------------------------------------------------------------------
+
+
+def test_importance_is_one_over_the_noise() -> None:
+    assert [physical.importance(ms) for ms in (0.0, 3.0, 9.0, -9.0)] == [1.0, 0.5, 0.1, 0.1]
+
+
+def ten_rows(slope: float = 20.0) -> list[Row]:
+    """The front-end of `TABLE`: 20 ms per unit of each feature, 1 ms of noise."""
+    return [Row(TABLE.front[1 + i % 3], TABLE.front[1 + i % 3].sum() * slope + (-1.0) ** i)
+            for i in range(12)]  # fmt: skip
+
+
+def test_the_reference_is_the_latency_until_something_is_expected() -> None:
+    state = a_state()
+    _, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
+    state.synced[1, FRONT] = packed(ten_rows()[:6], 2)
+    assert physical.reference_latency(state, 1, FRONT, per_ms, -8.0) == 8.0
+    pooled(state, 1, FRONT, ten_rows()[:7])  # d + 5
+    expected = float(TABLE.front[2] @ state.physics.theta[1, FRONT])
+    assert 20.0 < expected < 30.0
+    assert physical.reference_latency(state, 1, FRONT, per_ms, -8.0) == pytest.approx(expected)
+
+
+def test_the_reference_is_the_latency_of_something_else() -> None:
+    state = a_state()
+    per_ms = state.sums_per_ms[FRONT, 2]
+    pooled(state, 1, FRONT, ten_rows())
+    expected = float(TABLE.front[2] @ state.physics.theta[1, FRONT])
+    far = 5 * state.physics.deviation[1, FRONT] / sqrt(9 / (9 + expected**2))
+    for beyond, reference in ((0.99 * far, expected), (1.01 * far, expected + 1.01 * far)):
+        found = physical.reference_latency(state, 1, FRONT, per_ms, expected + beyond)
+        assert found == pytest.approx(reference)
+    found = physical.reference_latency(state, 1, FRONT, per_ms, expected - 3 * far)
+    assert found == pytest.approx(expected)
+
+
+def test_learning_adds_a_weighted_row_at_the_pace_of_an_average_device() -> None:
+    state = a_state()
+    physics = state.physics
+    physics.pace[1, FRONT] = 2.0
+    physics.stale[1, FRONT] = False
+    for _ in range(2):
+        physical.learn(
+            state, 1, FRONT, state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2], 9.0
+        )
+    h = sqrt(0.1)
+    own = [Row(h * TABLE.front[2], h * 9.0)] * 2
+    buffer = [Row(h * TABLE.front[2], h * 4.5)] * 2
+    np.testing.assert_allclose(physics.own[1, FRONT], packed(own, 2), rtol=1e-12)
+    np.testing.assert_allclose(state.local[1, FRONT], packed(buffer, 2), rtol=1e-12)
+    assert physics.stale[1, FRONT]
+    assert not physics.own[0].any()
+    assert not state.local[0].any()
+
+
+# --- estimate ------------------------------------------------------------------------------------
+
+
+def ridge_problem(seed: int, d: int, ridge: float):
+    rng = np.random.default_rng(seed)
+    x = rng.random((int(rng.integers(1, 30)), d))
+    y = x @ rng.normal(3, 10, d) + rng.normal(0, 1, len(x))
+    a = x.T @ x + ridge * np.eye(d)
+    theta = physical.nonnegative_theta(inverse_from(cholesky(a)), x.T @ y)
+    rows, values = np.vstack([x, sqrt(ridge) * np.eye(d)]), np.hstack([y, np.zeros(d)])
+    return theta, nnls(rows, values)[0], a, x.T @ y
+
+
+@given(seed=seeds, d=st.integers(1, 6), exponent=st.floats(-6, 0))
+@settings(max_examples=60)
+def test_theta_is_nonnegative_least_squares(seed, d, exponent) -> None:
+    """Equal to SciPy's unless letting a pinned coefficient go again would pay."""
+    theta, solved, a, b = ridge_problem(seed, d, 10.0**exponent)
+    assert (theta >= 0).all()
+    np.testing.assert_allclose(
+        theta,
+        reference_cans.nonnegative(a, b, 0.0),
+        rtol=1e-4,
+        atol=1e-5 * max(1.0, np.abs(theta).max()),
+    )
+    slope = a @ theta - b  # of the objective; below zero: the coefficient should grow
+    if (slope >= -1e-6 * np.abs(b).max()).all():
+        np.testing.assert_allclose(
+            theta, solved, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(solved).max())
+        )
+    else:
+        assert d > 2
+
+
+def test_theta_is_hardly_ever_anything_else() -> None:
+    problems = [ridge_problem(seed, 4, 1e-3) for seed in range(200)]
+    same = [np.allclose(theta, solved, atol=1e-3) for theta, solved, _, _ in problems]
+    assert np.mean(same) > 0.98
+    assert np.mean([(theta == 0).any() for theta, *_ in problems]) > 0.5, "nothing was pinned"
+
+
+def test_an_indefinite_inverse_ends_the_search() -> None:
+    inverse = np.array([[0.0, 0.0], [0.0, 1.0]])
+    assert physical.nonnegative_theta(inverse, np.array([-1.0, 2.0])).tolist() == [0.0, 2.0]
+
+
+@given(seed=seeds, d=st.integers(1, 4), count=st.integers(0, 12))
+def test_noise_is_read_off_the_residuals(seed, d, count) -> None:
+    rng = np.random.default_rng(seed)
+    rows, theta = random_rows(rng, d, count), rng.random(d) * 10
+    sigma = reference_cans.sums(rows, d)[0]
+    found = physical.noise_variance(packed(rows, d), theta, sigma, d)
+    assert found == pytest.approx(reference_cans.noise(rows, theta), rel=1e-9)
+
+
+def test_noise_by_hand() -> None:
+    """Residuals 1 and -1 and a mean square of 101; worth 2, so nothing is left of the freedom."""
+    rows = [Row(np.ones(1), 11.0), Row(np.ones(1), 9.0)]
+    vector, sigma = packed(rows, 1), np.array([[2.0]])
+    found = physical.noise_variance(vector, np.array([10.0]), sigma, 1)
+    assert found == pytest.approx((2 + 2 * 0.09 * 101) / (1 + 2))
+    found = physical.noise_variance(vector, np.array([10.0]), sigma, 5)
+    assert found == pytest.approx((2 + 2 * 0.09 * 101) / 2)
+    assert physical.noise_variance(np.zeros(5), np.array([10.0]), np.zeros((1, 1)), 1) == 0.0
+    rounded = packed([Row(np.ones(1), 0.0)], 1)
+    rounded[1] = 1e-12  # b a little too large for its squares: no negative variance
+    assert physical.noise_variance(rounded, np.array([1.0]), np.zeros((1, 1)), 1) == 0.0
+
+
+@given(seed=seeds, d=st.integers(1, 4), count=st.integers(0, 12), spread=st.floats(0.01, 1.0))
+def test_pace_is_the_posterior_mean(seed, d, count, spread) -> None:
+    rng = np.random.default_rng(seed)
+    rows, theta, variance = random_rows(rng, d, count), rng.random(d) * 10, rng.uniform(0.1, 9)
+    found = physical.pace(packed(rows, d), theta, variance, spread)
+    assert found == pytest.approx(reference_cans.pace(rows, theta, variance, spread), rel=1e-9)
+    # the mean of N(1, spread^2), by weighted least squares on s with one row for the prior
+    x = np.array([[row.x @ theta * sqrt(row.worth / variance)] for row in rows] + [[1 / spread]])
+    y = np.array([row.y * sqrt(row.worth / variance) for row in rows] + [1 / spread])
+    assert found == pytest.approx(max(np.linalg.lstsq(x, y, rcond=None)[0][0], 0.05), rel=1e-6)
+
+
+def test_pace_is_one_of_nothing_and_never_below_a_twentieth() -> None:
+    theta = np.array([10.0])
+    backwards = packed([Row(np.ones(1), -1000.0)] * 9, 1)
+    assert physical.pace(backwards, theta, 1.0, 0.5) == 0.05
+    assert physical.pace(backwards, theta, 0.0, 0.5) == 1.0
+    assert physical.pace(np.zeros(5), theta, 1.0, 0.5) == 1.0
+
+
+def dense_part(state: LearnerState, part: int, rows: list[Row], own: list[Row], policy):
+    """The transcription's estimate of the same rows."""
+    numbers = reference_cans.Numbers(ridge=state.ridge, kappa=policy.physical.kappa)
+    x = TABLE.columns(policy.parts[part].explains)
+    viable = state.physics.viable.tolist()
+    dense = reference_cans.Part(x, numbers, policy.parts[part].spread, viable)
+    dense.copy, dense.own = rows, own
+    dense.estimate()
+    return dense
+
+
+@given(seed=seeds, part=st.integers(0, 2), kappa=st.floats(0.1, 4.0))
+@settings(max_examples=40)
+def test_estimates_equal_the_dense_ones(seed, part, kappa) -> None:
+    rng = np.random.default_rng(seed)
+    policy = replace(CANS, ridge=0.01, physical=replace(CANS.physical, kappa=kappa))
+    d = TABLE.columns(policy.parts[part].explains).shape[1]
+    rows, own = random_rows(rng, d, 8), random_rows(rng, d, 4)
+    state = a_state(policy)
+
+    def wide(rows: list[Row]) -> np.ndarray:
+        return packed([replace(r, x=np.hstack([r.x, np.zeros(2 - d)])) for r in rows], 2)
+
+    state.synced[1, part], state.local[1, part] = wide(rows[:5]), wide(rows[5:])
+    state.physics.own[1, part] = wide(own)
+    state.physics.stale[:] = False
+    state.physics.stale[1, part] = True
+    physical.refresh(state, 1)
+    dense = dense_part(state, part, rows, own, policy)
+    physics = state.physics
+    for ours, theirs in (
+        (physics.theta[1, part, :d], dense.theta),
+        (physics.pace[1, part], dense.pace),
+        (physics.deviation[1, part], dense.sigma),
+        (state.mean[1, part], dense.mean),
+        (physics.low[1, part], dense.lower),
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+    inverse = np.linalg.inv(reference_cans.sums(rows, d)[0] + 0.01 * np.eye(d))
+    norm = np.sqrt(np.einsum("ci,ij,cj->c", dense.x, inverse, dense.x))
+    np.testing.assert_allclose(state.norm[1, part], norm, rtol=1e-6, atol=1e-9)
+    assert not physics.stale.any()
+    assert not state.mean[0].any(), "another device was estimated"
+    assert not np.delete(state.mean[1], part, axis=0).any(), "a part that is not stale was"
+
+
+def test_without_the_physics_an_estimate_is_the_papers() -> None:
+    """Any sign, beta of Eq. 3 for the width, no pace."""
+    parts = tuple(replace(part, spread=0.0) for part in CANS.parts)
+    policy = replace(
+        CANS, ridge=0.5, parts=parts, physical=replace(CANS.physical, nonnegative=False, kappa=0.0)
+    )
+    state = a_state(policy)
+    rows = [Row(np.array([1.0, 0.0]), 5.0), Row(np.array([1.0, 1.0]), 2.0)]
+    state.physics.own[0, FRONT] = packed(rows, 2)
+    pooled(state, 0, FRONT, rows)
+    a = reference_cans.sums(rows, 2)[0] + 0.5 * np.eye(2)
+    theta = np.linalg.solve(a, reference_cans.sums(rows, 2)[1])
+    assert theta.min() < 0
+    np.testing.assert_allclose(state.physics.theta[0, FRONT], theta, rtol=1e-9)
+    norm = np.sqrt(np.einsum("ci,ij,cj->c", TABLE.front, np.linalg.inv(a), TABLE.front))
+    np.testing.assert_allclose(
+        state.physics.low[0, FRONT], TABLE.front @ theta - 50.0 * norm, rtol=1e-9
+    )
+    assert state.physics.pace[0, FRONT] == 1.0
+
+
+@given(seed=seeds, choices=st.integers(2, 6), columns=st.integers(1, 3))
+def test_floors_are_the_best_of_all_viable_choices(seed, choices, columns) -> None:
+    from cans.learning.viability import floors
+
+    rng = np.random.default_rng(seed)
+    x = rng.random((choices, columns)) * (rng.random((choices, columns)) < 0.7)
+    low = rng.random(choices) * (rng.random(choices) < 0.7)
+    viable = rng.random(choices) < 0.7
+    before = low.copy()
+    found = physical.apply_floors(low, floors(x), viable)
+    np.testing.assert_allclose(found, reference_cans.floors(low, x, viable), rtol=1e-12)
+    np.testing.assert_array_equal(low, before)
+
+
+# --- select --------------------------------------------------------------------------------------
+
+
+def test_scores_are_lower_bounds_of_what_can_win() -> None:
+    state = a_state()
+    state.physics.viable[:] = [True, False, True, True]
+    rng = np.random.default_rng(1)
+    state.physics.low[1], state.mean[1] = rng.random((2, 3, 4))
+    state.mean[1, SERVER, 0] = state.mean[1, FRONT, 3] = 2.0
+    scores = state.physics.low[1].sum(axis=0) + 0.01 * state.mean[1].sum(axis=0)
+    found = physical.physical_scores(state, 1)
+    np.testing.assert_allclose(found, [scores[0], np.inf, scores[2], scores[3]])
+    state.mean[1, SERVER, 0] = 2.01  # the server is the slower one: everything may win
+    found = physical.physical_scores(state, 1)
+    assert np.isfinite(found).all()
+    assert found[1] == pytest.approx(scores[1])
+
+
+def test_where_the_server_is_no_part_of_its_own_nothing_is_said_of_its_speed() -> None:
+    parts = (CANS.parts[0], replace(CANS.parts[1], name="back", explains=("link", "server")))
+    state = a_state(replace(CANS, parts=parts))
+    state.physics.viable[:] = [True, False, True, True]
+    state.mean[:] = 9.0
+    assert np.isinf(physical.physical_scores(state, 0)).tolist() == [False, True, False, False]
+
+
+# --- merge ---------------------------------------------------------------------------------------
+
+
+@given(seed=seeds, d=st.integers(1, 3), level=st.floats(0.1, 9.0), ridge=st.floats(1e-4, 1.0))
+@settings(max_examples=60)
+def test_surprise_and_carry_over_equal_the_dense_ones(seed, d, level, ridge) -> None:
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, d, int(rng.integers(0, 30)))
+    upload = [replace(row, y=row.y * level) for row in (*rows, *random_rows(rng, d, 1))[:2]]
+    pool = reference_cans.Pool(d, ridge, rows)
+    z, found_level = pool.residual(upload)
+    before, sent = packed(rows, d), packed(upload, d)
+    assert physical.surprise(before, sent, ridge, d) == pytest.approx(z, rel=1e-5, abs=1e-9)
+    past = physical.carried_over(before, sent, ridge)
+    np.testing.assert_allclose(
+        past, packed(pool.past_at(found_level), d, count=0), rtol=1e-5, atol=1e-9
+    )
+    np.testing.assert_array_equal(before, packed(rows, d))
+
+
+def test_a_pool_is_tested_once_it_knows_enough() -> None:
+    x = np.ones(1)
+    rows = [Row(x, 10.0 + (-1) ** i) for i in range(6)]
+    upload = packed([Row(x, 40.0)], 1)
+    assert physical.surprise(packed(rows[:5], 1), upload, 0.1, 1) == 0.0
+    assert physical.surprise(packed(rows, 1), upload, 0.1, 1) > 3.0
+    assert physical.surprise(packed(rows, 1), upload, 0.1, 2) == 0.0
+    assert physical.surprise(packed(rows, 1), packed([], 1), 0.1, 1) == 0.0
+    quiet = packed([Row(x, 0.0)] * 9, 1)
+    assert physical.surprise(quiet, upload, 0.1, 1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("level", "worth"), [(0.5, 0.0), (0.999, 0.0), (4.0, 3.0)], ids=["faster", "the same", "slower"]
+)
+def test_the_past_is_carried_over_to_a_slower_level_alone(level, worth) -> None:
+    rows = [Row(np.ones(1), 10.0)] * 9
+    past = physical.carried_over(packed(rows, 1), packed([Row(np.ones(1), 10 * level)], 1), 1e-12)
+    assert past[-2] == pytest.approx(worth)
+    assert past[-1] == 0.0
+    if worth:
+        assert past[1] / past[0] == pytest.approx(10 * level), "theta is at the new level"
+        assert past[-3] == pytest.approx(900 / 3)
+
+
+def test_little_past_is_carried_over_whole() -> None:
+    rows = [Row(np.ones(1), 10.0, 0.25)]
+    past = physical.carried_over(packed(rows, 1), packed([Row(np.ones(1), 20.0)], 1), 1e-12)
+    assert past[-2] == pytest.approx(0.25)
+
+
+def test_trust_is_full_up_to_three_deviations() -> None:
+    values = [physical.trust(z) for z in (0.0, 3.0, -3.0, 6.0, -12.0)]
+    assert values == [1.0, 1.0, 1.0, 0.5, 0.25]
+
+
+def sounded(*residuals: float) -> list[bool]:
+    alarm = np.zeros(2)
+    return [physical.alarmed(alarm, residual) for residual in residuals]
+
+
+def test_three_observations_far_off_sound_the_alarm() -> None:
+    assert sounded(100.0, 100.0, 100.0) == [False, False, True]  # 4, 8, 12 > 11
+    assert sounded(*[-100.0] * 3) == [False, False, True]  # 3, 6, 9 > 8
+    assert sounded(6.0, 6.0, 5.0, 2.0, 2.01) == [False, False, False, False, True]
+    assert sounded(-4.0, -4.0, -3.0, -1.0, -1.01) == [False, False, False, False, True]
+    assert not any(sounded(*[2.0] * 50))
+    assert not any(sounded(*[-1.0] * 50))
+    assert not any(sounded(*[100.0, -1.0, -1.0] * 20)), "one liar among honest devices"
+
+
+def test_the_sums_never_fall_below_nothing() -> None:
+    alarm = np.zeros(2)
+    physical.alarmed(alarm, 0.5)
+    assert alarm.tolist() == [0.0, 0.0]
+    physical.alarmed(alarm, 5.0)
+    assert alarm.tolist() == [3.0, 0.0]
+    physical.alarmed(alarm, -2.0)
+    assert alarm.tolist() == [0.0, 1.0]
+
+
+def test_merging_equals_the_dense_pool() -> None:
+    """A long series of uploads, a change in the middle: sums, epochs and rounds after each."""
+    rng = np.random.default_rng(4)
+    pools, dense = new_pools(2, 3, 2), reference_cans.Pool(2, 0.01)
+    for t in range(80):
+        level = 1.0 if t < 40 else 3.0
+        upload = [replace(row, y=row.y * level) for row in _same_theta(rng)]
+        physical.merge(pools, 1, LINK, packed(upload, 2), float(t), 0.01, True, 2)
+        dense.take(upload, dense.epoch, float(t))
+        np.testing.assert_allclose(
+            pools.statistics[1, LINK][:-1], packed(dense.rows, 2)[:-1], rtol=1e-7, atol=1e-9
+        )
+        assert pools.epoch[1, LINK] == dense.epoch
+        assert pools.round[1, LINK] == t + 1
+        np.testing.assert_allclose(pools.alarm[1, LINK], [dense.slower, dense.faster], atol=1e-7)
+    assert dense.epoch == 1
+    assert pools.time[1, LINK] == 79.0
+    assert not pools.statistics[0].any()
+
+
+def _same_theta(rng: np.random.Generator) -> list[Row]:
+    x = rng.random((1, 2))
+    return [Row(each, float(each @ [10.0, 20.0] * rng.lognormal(0, 0.05))) for each in x]
+
+
+def test_a_pool_that_is_not_watched_takes_everything_whole() -> None:
+    pools = new_pools(1, 3, 1)
+    rows = [Row(np.ones(1), 10.0)] * 9 + [Row(np.ones(1), 1000.0)] * 9
+    for t, row in enumerate(rows):
+        physical.merge(pools, 0, LINK, packed([row], 1), 5.0 - t, 0.01, False, 1)
+    np.testing.assert_allclose(pools.statistics[0, LINK], packed(rows, 1), rtol=1e-12)
+    assert pools.epoch[0, LINK] == 0
+    assert pools.round[0, LINK] == 18
+    assert pools.time[0, LINK] == 5.0, "time never runs backwards"
+
+
+def test_what_the_server_has_taken_in_is_added_to_our_copy() -> None:
+    state = a_state()
+    state.synced[1, LINK] = 2.0
+    state.sent[1, LINK] = 3.0
+    state.synced_time[1, LINK] = 5.0
+    state.physics.stale[:] = False
+    physical.credit(state, 1, LINK, 4.0)
+    assert (state.synced[1, LINK] == 5.0).all()
+    assert state.synced_time[1, LINK] == 5.0
+    assert state.physics.stale[1, LINK]
+    physical.credit(state, 1, LINK, 7.0)
+    assert state.synced_time[1, LINK] == 7.0
+    assert not state.synced[0].any()
