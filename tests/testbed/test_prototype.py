@@ -113,7 +113,7 @@ def test_the_report_has_the_prototype(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(command, "numba_installed", lambda: True)
     monkeypatch.setattr(command, "run_experiments", lambda *_: results(simulated))
-    monkeypatch.setattr(command, "run_beyond_the_paper", lambda quick: None)
+    monkeypatch.setattr(command, "run_beyond_the_paper", lambda *_: None)
     monkeypatch.setattr(
         running, "run_model", lambda experiment, model, say: outcome(experiment, model, as_claimed)
     )

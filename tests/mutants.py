@@ -1,0 +1,174 @@
+"""Every small change of the learner's physics, one at a time: does a fast test notice?
+
+    python tests/mutants.py          (`make mutants`; some minutes, not part of CI)
+
+A mutant is one operator, comparison, constant, call or branch of `physical.py` or `viability.py`
+changed. Each runs in a process of its own, forked from one that has imported everything: there the
+code of the functions is exchanged in place, so that whoever imported them by name has the mutant.
+Prints the survivors; the exit code is 1 if fewer than 90 % are killed. Survivors that change
+nothing that can be seen are explained in `docs/mutants.md`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import inspect
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+TESTS = [
+    "tests/learning/test_physical.py",
+    "tests/learning/test_viability.py",
+    "tests/learning/test_mutants.py",
+]
+BAR = 0.9
+
+SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.And: ast.Or, ast.Or: ast.And, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+RENAMED = {"max": "min", "min": "max", "maximum": "minimum", "argmin": "argmax", "any": "all",
+           "all": "any"}  # fmt: skip
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """What this node could be instead, and in words."""
+    match node:
+        case ast.BinOp(op=op) | ast.AugAssign(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
+            new = copy.deepcopy(node)
+            new.op = SWAPPED[type(op)]()  # type: ignore[attr-defined]
+            yield f"{type(op).__name__} -> {SWAPPED[type(op)].__name__}", new
+        case ast.Compare(ops=[op]) if type(op) in SWAPPED:
+            new = copy.deepcopy(node)
+            new.ops = [SWAPPED[type(op)]()]  # type: ignore[attr-defined, list-item]
+            yield f"{type(op).__name__} -> {SWAPPED[type(op)].__name__}", new
+        case ast.Constant(value=bool() as value):
+            yield f"{value} -> {not value}", ast.Constant(not value)
+        case ast.Constant(value=int() | float() as value):
+            yield f"{value} -> {value + 1}", ast.Constant(value + 1)
+        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand):
+            yield "sign or not dropped", operand
+        case ast.Name(id=name) if name in RENAMED:
+            yield f"{name} -> {RENAMED[name]}", ast.Name(RENAMED[name], ast.Load())
+        case ast.Attribute(attr=name) if name in RENAMED:
+            new = copy.deepcopy(node)
+            new.attr = RENAMED[name]  # type: ignore[attr-defined]
+            yield f"{name} -> {RENAMED[name]}", new
+        case ast.If():
+            for outcome in (True, False):
+                new = copy.deepcopy(node)
+                new.test = ast.Constant(outcome)  # type: ignore[attr-defined]
+                yield f"if {outcome}", new
+        case ast.Assign() | ast.AugAssign() | ast.Break():
+            yield "statement dropped", ast.Pass()
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, number: int, new: ast.AST) -> None:
+        self.number, self.new, self.seen = number, new, -1
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        self.seen += 1
+        if self.seen == self.number:
+            return ast.copy_location(self.new, node)
+        return self.generic_visit(node)
+
+
+def preorder(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from preorder(child)
+
+
+def mutants(source: str) -> Iterator[tuple[int, str, ast.Module]]:
+    """(line, what, the changed module) of every mutant of the functions and constants."""
+    tree = ast.parse(source)
+    hinted = {id(each) for node in ast.walk(tree) for each in _hints(node)}
+    for number, node in enumerate(preorder(tree)):
+        if id(node) in hinted or not hasattr(node, "lineno"):
+            continue
+        found = list(changes(node))
+        if isinstance(node, ast.AugAssign):
+            found.append(("statement dropped", ast.Pass()))
+        for what, new in found:
+            changed = _Replace(number, new).visit(copy.deepcopy(tree))
+            yield node.lineno, what, ast.fix_missing_locations(changed)
+
+
+def _hints(node: ast.AST) -> Iterator[ast.AST]:
+    """Type hints: changing them changes nothing."""
+    for name in ("annotation", "returns"):
+        hint = getattr(node, name, None)
+        if hint is not None:
+            yield from ast.walk(hint)
+
+
+def install(module: ModuleType, tree: ast.Module) -> None:
+    """Exchange a module's functions, in place, and its constants."""
+    namespace = dict(vars(module))
+    exec(compile(tree, str(module.__file__), "exec"), namespace)
+    for name, new in namespace.items():
+        old = vars(module).get(name)
+        old_function, new_function = inspect.unwrap(old), inspect.unwrap(new)  # type: ignore[arg-type]
+        if isinstance(old_function, FunctionType) and old_function.__module__ == module.__name__:
+            old_function.__code__ = new_function.__code__
+            old_function.__defaults__ = new_function.__defaults__
+            if hasattr(old, "cache_clear"):
+                old.cache_clear()
+        elif not isinstance(new, FunctionType | ModuleType | type):
+            setattr(module, name, new)
+
+
+def survives(module: ModuleType, tree: ast.Module, seconds: int = 120) -> bool:
+    """Whether all tests pass with the mutant; one that hangs is killed."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        import signal
+
+        signal.alarm(seconds)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                install(module, tree)
+                outcome = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
+                                       "-p", "no:faulthandler", *TESTS])  # fmt: skip
+            except BaseException:
+                outcome = 1
+        os._exit(int(outcome != 0))
+    return os.waitpid(child, 0)[1] == 0
+
+
+def main() -> int:
+    os.chdir(REPOSITORY)
+    sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "learning")]
+    import scipy.optimize  # noqa: F401  # imported once, before the forks
+
+    from cans.learning import physical, viability
+
+    count, survivors = 0, []
+    for module in (physical, viability):
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        assert survives(module, ast.parse(source)), "the tests fail without any mutant"
+        for line, what, tree in mutants(source):
+            count += 1
+            if survives(module, tree):
+                name = Path(str(module.__file__)).name
+                survivors.append(f"{name}:{line}: {what}: {source.splitlines()[line - 1].strip()}")
+                print(survivors[-1], flush=True)
+    killed = count - len(survivors)
+    print(f"{killed} of {count} mutants killed ({killed / count:.1%})")
+    return int(killed < BAR * count)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
