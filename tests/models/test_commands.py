@@ -158,6 +158,11 @@ def _unknown_operator(folder: Path) -> Path:
 
 
 def _open_shape(folder: Path) -> Path:
+    return small(folder / "open.onnx", {"x": ["N", 4, 8, 8]})
+
+
+def _no_usual_shape(folder: Path) -> Path:
+    """Only a height of 8 fits its last product."""
     return small(folder / "open.onnx", {"x": ["N", 4, "H", 8]})
 
 
@@ -212,7 +217,8 @@ def _folder(folder: Path) -> Path:
         (_empty, "empty"),
         (_custom_operator, "MyRelu"),
         (_unknown_operator, "Frobnicate"),
-        (_open_shape, "--shape x=1x4x224x8"),
+        (_open_shape, "--shape x=1x4x8x8"),
+        (_no_usual_shape, "None of the usual sizes runs"),
         (_single_node, "no cut"),
         (_missing_data, "d.bin"),
         (_escaping_data, "outside"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +58,8 @@ def inspect(
     ] = None,
 ) -> None:
     """List the partition points of a model: what crosses, and the work on both sides."""
-    from cans.models.tools.describe import describe
+    from cans.models.points.points import hint
+    from cans.models.tools.describe import describe, json_text, spelled_macs
 
     loaded, points = _load(model, shape, max_tensors, max_points)
     if plot is not None:
@@ -67,10 +67,12 @@ def inspect(
 
         draw(loaded.name, points, plot)
     if as_json:
-        print(json.dumps(describe(loaded, points)))
+        print(json_text(describe(loaded, points)))
         return
+    said = hint(loaded, points, max_tensors)
     total = max(points[-1].front.total_macs, 1)
-    print(f"{loaded.name}: {total / 1e9:.3f} GMAC, {len(points)} points, {loaded.digest[:12]}")
+    work = spelled_macs(points[-1].front.total_macs)
+    print(f"{loaded.name}: {work}, {len(points)} points, {loaded.digest[:12]}")
     rows = [
         [
             str(point.index),
@@ -84,6 +86,8 @@ def inspect(
         for point in points
     ]
     _print_table(["#", "point", "crossing", "bytes", "front MACs %", "front MB", "back MB"], rows)
+    if said:
+        print(said)
 
 
 def verify(
@@ -102,7 +106,7 @@ def verify(
 ) -> None:
     """Run every cut and compare with the whole model."""
     from cans.models.codecs.codec import get_codec
-    from cans.models.run.inputs import read_arrays
+    from cans.models.tools.describe import json_text
     from cans.models.tools.verifying import verify as run
 
     spec = _image(image)
@@ -110,18 +114,22 @@ def verify(
     count = samples if samples is not None else (4 if lossy else 1)
     if count < 1:
         raise InputError("--samples must be at least 1")
-    loaded, points = _load(model, shape, max_tensors, max_points)
-    names = [each.name for each in loaded.inputs]
-    given = None if input_file is None else read_arrays(input_file, names)
+    given = None if input_file is None else _arrays(input_file, model)
+    loaded, points = _load(model, shape, max_tensors, max_points, given)
     report = run(loaded, points, codec, spec, count, given)
     if as_json:
-        print(json.dumps(report))
+        print(json_text(report))
     else:
         _print_report(report)
-    if report["ok"] is False:
+    if report["verdict"] == "differs":
         raise RunError(
             f"{loaded.name}: split differs from whole by {report['worst_error']:.1e} "
             f"(allowed {report['tolerance']:.0e})"
+        )
+    if report["verdict"] == "unproven":
+        raise RunError(
+            f"{loaded.name}: nothing is shown, {'; '.join(report['remarks'])}. "
+            "Give real inputs with --input FILE.npz"
         )
 
 
@@ -175,6 +183,7 @@ def plan(
     """Say where to cut when all speeds are known."""
     from cans.models.codecs.codec import get_codec
     from cans.models.tools import planning
+    from cans.models.tools.describe import json_text
 
     if method not in planning.METHODS:
         raise unknown_name("method", method, planning.METHODS)
@@ -191,7 +200,7 @@ def plan(
         loaded, points = _load(model, shape, max_tensors, max_points)
         result = planning.neurosurgeon(points, speeds, codec, spec)
     if as_json:
-        print(json.dumps({"model": loaded.name, "digest": loaded.digest, **result}))
+        print(json_text({"model": loaded.name, "digest": loaded.digest, **result}))
         return
     where = result.get("name") or ", ".join(result["crossing"]) or "nothing crosses"
     print(
@@ -201,14 +210,25 @@ def plan(
     )
 
 
+def _arrays(path: Path, model: str) -> dict[str, Any]:
+    from cans.models.onnx.loading import input_names
+    from cans.models.run.inputs import read_arrays
+
+    return read_arrays(path, input_names(model))
+
+
 def _load(
-    source: str, shape: list[str] | None, max_tensors: int, max_points: int | None
+    source: str,
+    shape: list[str] | None,
+    max_tensors: int,
+    max_points: int | None,
+    inputs: dict[str, Any] | None = None,
 ) -> tuple[Model, tuple[Point, ...]]:
     from cans.models.onnx.loading import load
     from cans.models.points.points import find_points
     from cans.models.run.inputs import parse_shapes
 
-    model = load(source, parse_shapes(shape or ()))
+    model = load(source, parse_shapes(shape or ()), inputs)
     return model, find_points(model, max_tensors, max_points)
 
 
@@ -230,8 +250,15 @@ def _print_report(report: dict[str, Any]) -> None:
         for row in report["points"]
     ]
     _print_table(["#", "point", "bytes sent", "max error", "top-1 %"], rows)
-    verdict = {True: "split equals whole", False: "SPLIT DIFFERS", None: "lossy codec"}
-    print(f"{report['model']}: {verdict[report['ok']]}, worst error {report['worst_error']:.1e}")
+    verdict = {
+        "equal": "split equals whole",
+        "differs": "SPLIT DIFFERS",
+        "lossy": "lossy codec",
+        "unproven": "NOTHING IS SHOWN",
+    }[report["verdict"]]
+    print(f"{report['model']}: {verdict}, worst error {report['worst_error']:.1e}")
+    for remark in report["remarks"]:
+        print(f"  {remark}")
 
 
 def _print_table(head: list[str], rows: list[list[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from cans.errors import ModelError
-from cans.models.onnx.graph import subgraphs
+from cans.models.onnx.graph import reads, subgraphs
 
 MINIMUM_IR = 8
 _SPARSE_LIMIT = 1 << 31  # bytes a sparse weight may become when written out
@@ -27,11 +28,39 @@ def clean(proto: onnx.ModelProto) -> onnx.ModelProto:
     del proto.graph.sparse_initializer[:]
     _constants_to_initializers(proto.graph)
     _drop_initializer_inputs(proto.graph)
+    _sort_nodes(proto.graph)
     _forward_identities(proto.graph)
     _drop_repeated_node_names(proto.graph)
     # Before IR 4 an initializer had to be an input too, and inference ignores it otherwise.
     proto.ir_version = max(proto.ir_version, MINIMUM_IR)
     return proto
+
+
+def _sort_nodes(graph: onnx.GraphProto) -> None:
+    """Makers before readers, else in the order of the file; the runtime does so by itself."""
+    maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    parents = [{maker[n] for n in reads(node) if n in maker} for node in graph.node]
+    if all(max(above, default=-1) < i for i, above in enumerate(parents)):
+        return
+    children: list[list[int]] = [[] for _ in parents]
+    for i, above in enumerate(parents):
+        for parent in above:
+            children[parent].append(i)
+    waiting = [len(above) for above in parents]
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for child in children[index]:
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                heapq.heappush(ready, child)
+    if len(order) < len(parents):
+        raise ModelError("the graph is invalid: its nodes read each other in a circle")
+    nodes = [NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _drop_repeated_node_names(graph: onnx.GraphProto) -> None:

@@ -14,6 +14,8 @@ from cans.errors import ModelError
 from cans.models.onnx.skeleton import SMALL, MalformedError, read_skeleton
 from cans.models.onnx.weights import Region, storage_bytes
 
+_ORT_FORMAT = b"ORTM"  # a flatbuffer's file identifier
+
 
 class Opened(NamedTuple):
     """A model file and the files beside it that hold its weights."""
@@ -28,6 +30,11 @@ def open_file(given: Path) -> Opened:
     path = given.resolve()
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data[4:8] == _ORT_FORMAT:
+                raise ModelError(
+                    f"{path} is in ONNX Runtime's own format, which cannot be cut; give the .onnx "
+                    "file that it was made from"
+                )
             skeleton, spans = read_skeleton(data)
             hasher = hashlib.sha256(data)
     except (OSError, ValueError) as error:

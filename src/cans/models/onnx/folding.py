@@ -18,7 +18,8 @@ from onnx import NodeProto, helper, numpy_helper
 from cans.models.onnx import shapes
 from cans.models.onnx.cleaning import take_known_branches
 from cans.models.onnx.graph import RANDOM, reads, subgraphs
-from cans.models.onnx.tensors import Tensor
+from cans.models.onnx.tensors import ONNX_TYPES, Tensor
+from cans.models.onnx.trial import Traced
 from cans.models.run.slicing import wrap
 
 _SMALL = 1 << 16  # elements; bigger constants (a transposed weight) stay as they are
@@ -26,16 +27,27 @@ _KEPT = RANDOM | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _ROUNDS = 200
 
 
-def fold(proto: onnx.ModelProto) -> dict[str, Tensor]:
-    """Fold in place; returns the shapes that are known in the end."""
+def fold(proto: onnx.ModelProto, traced: Traced) -> dict[str, Tensor]:
+    """Fold in place; returns the shapes that are known in the end. Where a run of the model
+    contradicts what is inferred, the run is right, and nothing is folded by that shape."""
     for _ in range(_ROUNDS):
-        tensors = shapes.infer(proto)
+        inferred = shapes.infer(proto)
+        tensors = {name: each for name, each in inferred.items() if _agrees(each, traced)}
         values = _known_shapes(proto.graph, tensors)
         values.update(_evaluate(proto, tensors, values))
         changed = _replace(proto.graph, values)
         if not take_known_branches(proto.graph) and not changed:
             break
+    for name, shape in traced.shapes.items():
+        dtype = traced.dtypes.get(name)
+        if dtype in ONNX_TYPES:
+            tensors[name] = Tensor(name, shape, str(dtype))
     return tensors
+
+
+def _agrees(tensor: Tensor, traced: Traced) -> bool:
+    seen = traced.shapes.get(tensor.name, tensor.shape)
+    return seen == tensor.shape and tensor.name not in traced.varying
 
 
 def _known_shapes(graph: onnx.GraphProto, tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:

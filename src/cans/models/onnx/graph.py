@@ -2,22 +2,34 @@
 
 Nodes computed from constants alone (a transposed weight, a dequantised one) are not part of the
 order: whichever half needs such a tensor carries the nodes that make it, so it never crosses a cut.
+The same goes for what is cheap to make from an input that is smaller (an attention mask from the
+token mask): the input crosses, and each half makes it anew.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+
+from cans.models.onnx.tensors import Tensor
 
 # Their result differs from run to run: never treated as constant although they read nothing.
 RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"}
     | {"Bernoulli"}
+)
+# Nothing but comparing, casting and rearranging: what a mask is made of.
+_CHEAP_TO_MAKE = frozenset(
+    {"Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Slice", "Concat", "Tile"}
+    | {"Equal", "Not", "And", "Or", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Where"}
+    | {"Add", "Sub", "Mul", "Div", "Neg", "Min", "Max", "CumSum", "Trilu", "ConstantOfShape"}
 )
 
 
@@ -57,6 +69,7 @@ class Node:
     inputs: tuple[str, ...]
     constants: tuple[str, ...]
     outputs: tuple[str, ...]
+    remade: tuple[str, ...] = ()  # made anew from the model's inputs in each half; those are inputs
 
     @property
     def kind(self) -> str:
@@ -72,6 +85,7 @@ class Graph:
     initializers: Mapping[str, TensorProto]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    remade_nodes: Mapping[str, NodeProto] = field(default_factory=dict)
 
     @cached_property
     def producer(self) -> dict[str, Node]:
@@ -89,7 +103,8 @@ class Graph:
         return name in self.initializers or name in self.constant_nodes
 
     def constants_behind(self, names: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
-        """The constant nodes (in order) and initializers that the named constants are made of."""
+        """The nodes (in order) and initializers that the named tensors, constant or made anew, are
+        made of."""
         nodes: list[NodeProto] = []
         leaves: set[str] = set()
         seen: set[str] = set()
@@ -100,7 +115,9 @@ class Graph:
             if name in self.initializers:
                 leaves.add(name)
                 continue
-            node = self.constant_nodes[name]
+            node = self.constant_nodes.get(name) or self.remade_nodes.get(name)
+            if node is None:  # an input of the model
+                continue
             if expanded:
                 nodes.append(node)
             elif node.output[0] not in seen:
@@ -121,7 +138,7 @@ class Graph:
         return found
 
 
-def build_graph(proto: onnx.GraphProto) -> Graph:
+def build_graph(proto: onnx.GraphProto, tensors: Mapping[str, Tensor]) -> Graph:
     """Split constants from activations, drop what no output needs, and schedule the rest."""
     initializers = {each.name: each for each in proto.initializer}
     inputs = tuple(each.name for each in proto.input if each.name not in initializers)
@@ -137,7 +154,57 @@ def build_graph(proto: onnx.GraphProto) -> Graph:
         else:
             moving = tuple(n for n in names if n not in fixed)
             nodes.append(Node(node, moving, fixed, tuple(n for n in node.output if n)))
-    return Graph(tuple(schedule(nodes)), constant_nodes, initializers, inputs, outputs)
+    remade = _worth_remaking(nodes, inputs, outputs, tensors)
+    nodes = [_reading_inputs(node, remade) for node in nodes if node.outputs[0] not in remade]
+    makers = {name: made.proto for name, (made, _) in remade.items()}
+    return Graph(tuple(schedule(nodes)), constant_nodes, initializers, inputs, outputs, makers)
+
+
+def _worth_remaking(
+    nodes: list[Node],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    tensors: Mapping[str, Tensor],
+) -> dict[str, tuple[Node, frozenset[str]]]:
+    """Tensors that many nodes read and that are cheap to make from whole-number inputs which are
+    smaller; with what leads to them. Name -> its maker, and the inputs it comes from."""
+    sources = {
+        name: frozenset([name])
+        for name in inputs
+        if name in tensors and np.dtype(tensors[name].dtype).kind in "iub"
+    }
+    cheap: dict[str, Node] = {}
+    for node in nodes:
+        known = all(name in sources for name in node.inputs)
+        if node.kind in _CHEAP_TO_MAKE and known and not set(node.outputs) & set(outputs):
+            for name in node.outputs:
+                cheap[name] = node
+                sources[name] = frozenset().union(*(sources[each] for each in node.inputs))
+    readers = Counter(n for node in nodes if node.outputs[0] not in cheap for n in node.inputs)
+    stack = [
+        name
+        for name in cheap
+        if readers[name] > 1
+        and name in tensors
+        and sum(tensors[each].nbytes for each in sources[name]) <= tensors[name].nbytes
+    ]
+    found: dict[str, tuple[Node, frozenset[str]]] = {}
+    while stack:
+        name = stack.pop()
+        if name in cheap and name not in found:
+            found |= {each: (cheap[name], sources[each]) for each in cheap[name].outputs}
+            stack.extend(cheap[name].inputs)
+    return found
+
+
+def _reading_inputs(node: Node, remade: Mapping[str, tuple[Node, frozenset[str]]]) -> Node:
+    """The node as it is when what is made anew is replaced by the inputs that it is made of."""
+    anew = tuple(name for name in node.inputs if name in remade)
+    if not anew:
+        return node
+    names = [name for name in node.inputs if name not in remade]
+    names += sorted(frozenset().union(*(remade[name][1] for name in anew)))
+    return replace(node, inputs=tuple(dict.fromkeys(names)), remade=anew)
 
 
 def _needed_nodes(proto: onnx.GraphProto, outputs: Iterable[str]) -> list[NodeProto]:

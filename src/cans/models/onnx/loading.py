@@ -4,77 +4,173 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from cans.errors import CansError, ModelError
 from cans.models import builtin
 from cans.models.builtin.builder import POINTS_KEY
 from cans.models.builtin.weight_file import BuiltInWeights
+from cans.models.onnx.checking import check_model
 from cans.models.onnx.cleaning import clean
 from cans.models.onnx.file import open_file
 from cans.models.onnx.folding import fold
-from cans.models.onnx.graph import build_graph
-from cans.models.onnx.input_shapes import fix_shapes
+from cans.models.onnx.graph import Graph, build_graph
 from cans.models.onnx.int8 import unsign_pairs
 from cans.models.onnx.model import Model
-from cans.models.onnx.operators import check_operators
-from cans.models.onnx.tensors import CROSSING_TYPES
-from cans.models.onnx.tracing import trace, unknown
+from cans.models.onnx.shapes import fix_shapes, spelled
+from cans.models.onnx.suggesting import open_message
+from cans.models.onnx.tensors import ONNX_TYPES, Tensor, from_value_info
+from cans.models.onnx.trial import Traced, cached, read_cached, try_model, write_cached
 from cans.models.onnx.weights import Weights
-from cans.models.run.sessions import first_line
+from cans.models.run.inputs import index_limits, random_inputs
+from cans.models.run.sessions import one_line
 
 
-def load(source: str | PathLike[str], shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
+def load(
+    source: str | PathLike[str],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+) -> Model:
     """Read a model: constants folded, shapes known, weights left in their files.
 
     `source` is an ONNX file or the name of a built-in network; `shapes` fixes open input
-    dimensions. A file wins over a built-in network of the same name.
+    dimensions. A file wins over a built-in network of the same name. A file is believed when it
+    has run, on `inputs` or else on made-up ones: `ModelError` says why it does not.
     """
     name = fspath(source)
     path = Path(name)
+    wanted = dict(shapes or {})
     try:
         if name in builtin.NAMES and not path.is_file():
             built = builtin.build(name)
-            return _prepare(name, built.proto, BuiltInWeights(built), built.digest, shapes or {})
+            return _Loading(name, BuiltInWeights(built), built.digest, trusted=True).model(
+                built.proto, wanted
+            )
         if not path.exists():
             known = ", ".join(builtin.NAMES)
             raise ModelError(f"there is no file {name}; the built-in models are: {known}")
         opened = open_file(path)
-        weights = Weights(opened.regions)
-        model = _prepare(path.stem, opened.proto, weights, opened.digest, shapes or {})
+        loading = _Loading(path.stem, Weights(opened.regions), opened.digest, inputs)
+        model = loading.model(opened.proto, wanted)
         return replace(model, source=path, beside=opened.beside)
     except CansError:
         raise
     except Exception as error:  # onnx and its checkers raise many kinds on a malformed graph
-        raise ModelError(f"{name} is not a valid ONNX model: {first_line(error)}") from error
+        raise ModelError(f"{name} is not a valid ONNX model: {one_line(error)}") from error
 
 
-def _prepare(
-    name: str,
-    proto: onnx.ModelProto,
-    weights: Weights,
-    digest: str,
-    shapes: Mapping[str, tuple[int, ...]],
-) -> Model:
-    proto = clean(proto)
-    check_operators(proto)
-    fix_shapes(proto.graph, shapes)
-    _check_types(proto.graph)
-    unsign_pairs(proto.graph)
-    tensors = fold(proto)
-    graph = build_graph(proto.graph)
-    declared = {each.key: each.value for each in proto.metadata_props}.get(POINTS_KEY)
-    points = _declared_points(declared) if declared else None
-    if not graph.nodes:
-        raise ModelError(f"{name} computes nothing from its inputs; there is nothing to cut")
-    model = Model(name, digest, proto, graph, tensors, weights, points)
-    if unknown(graph, tensors):
-        model = replace(model, tensors={**tensors, **trace(model)})
-    return model
+def input_names(source: str | PathLike[str]) -> list[str]:
+    """The inputs of a model, without doing more with it than reading it."""
+    name = fspath(source)
+    if name in builtin.NAMES and not Path(name).is_file():
+        return [each.name for each in builtin.build(name).proto.graph.input]
+    proto = open_file(Path(name)).proto
+    fixed = {each.name for each in proto.graph.initializer}
+    return [each.name for each in proto.graph.input if each.name not in fixed]
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """One model on its way from the bytes of a file to something that can be cut."""
+
+    name: str
+    weights: Weights
+    digest: str
+    inputs: Mapping[str, NDArray[Any]] | None = None  # to try it with
+    trusted: bool = False  # made here: its shapes need no trial
+
+    def model(self, proto: onnx.ModelProto, shapes: dict[str, tuple[int, ...]]) -> Model:
+        proto = clean(proto)
+        check_model(proto)
+        shapes = {**self._given_shapes(), **shapes}
+        still_open = fix_shapes(proto.graph, shapes)
+        if still_open:
+
+            def runs(suggested: dict[str, tuple[int, ...]]) -> str:
+                return self._why_not(proto, {**shapes, **suggested})
+
+            raise ModelError(open_message(proto.graph, still_open, runs))
+        unsign_pairs(proto.graph)
+        traced = Traced() if self.trusted else self._tried(proto, shapes)
+        tensors = fold(proto, traced)
+        graph = build_graph(proto.graph, tensors)
+        if not graph.nodes:
+            raise ModelError(f"{self.name} computes nothing from its inputs; nothing to cut")
+        if not self.trusted:
+            tensors |= self._traced_after_folding(proto, graph, tensors, traced)
+        declared = {each.key: each.value for each in proto.metadata_props}.get(POINTS_KEY)
+        points = _declared_points(declared) if declared else None
+        return Model(self.name, self.digest, proto, graph, tensors, self.weights, points)
+
+    def _given_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: array.shape for name, array in (self.inputs or {}).items()}
+
+    def _tried(self, proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> Traced:
+        place = cached(self.digest, shapes)
+        known = read_cached(place) if self.inputs is None else None
+        if known is not None:
+            return known
+        try:
+            traced = try_model(proto, self.weights, self._trial_inputs(proto))
+        except ModelError as error:
+            raise ModelError(
+                f"{self.name} does not run at this shape ({_spelled_inputs(proto)}): {error}"
+            ) from None
+        write_cached(place, traced)
+        return traced
+
+    def _why_not(self, proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> str:
+        """Why a model does not run at these shapes; nothing when it does."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
+        fix_shapes(copy.graph, shapes)
+        try:
+            try_model(copy, self.weights, self._trial_inputs(copy))
+        except ModelError as error:
+            return str(error)[:200]
+        return ""
+
+    def _trial_inputs(self, proto: onnx.ModelProto) -> list[Mapping[str, NDArray[Any]]]:
+        """Two different ones, and plainer ones for a model that does not accept those."""
+        tensors = [each for info in proto.graph.input if (each := from_value_info(info))]
+        limits = index_limits(proto.graph)
+        made = [random_inputs(tensors, np.random.default_rng(i), limits) for i in range(2)]
+        plain = [
+            {each.name: np.full(each.shape, value, each.dtype) for each in tensors}
+            for value in (1, 0)
+        ]
+        given = [] if self.inputs is None else [self.inputs]
+        return [*given, *made, *plain]
+
+    def _traced_after_folding(
+        self, proto: onnx.ModelProto, graph: Graph, tensors: dict[str, Tensor], traced: Traced
+    ) -> dict[str, Tensor]:
+        """Shapes of tensors that came into being by folding: those of a branch taken."""
+        known = traced.shapes.keys() | traced.varying
+        new = [name for node in graph.nodes for name in node.outputs if name not in known]
+        if not new:
+            return {}
+        try:
+            again = try_model(proto, self.weights, self._trial_inputs(proto))
+        except ModelError:  # its original runs: no cut through these, and the others are as good
+            return {}
+        found = {}
+        for name in new:
+            dtype = again.dtypes.get(name)
+            if name in again.shapes and dtype in ONNX_TYPES:
+                found[name] = Tensor(name, again.shapes[name], str(dtype))
+        return found
+
+
+def _spelled_inputs(proto: onnx.ModelProto) -> str:
+    return "; ".join(f"{each.name}: {spelled(each)}" for each in proto.graph.input)
 
 
 def _declared_points(text: str) -> Mapping[str, str] | None:
@@ -85,12 +181,3 @@ def _declared_points(text: str) -> Mapping[str, str] | None:
         return None
     valid = isinstance(found, dict) and len(found) >= 3
     return found if valid and all(isinstance(each, str) for each in found.values()) else None
-
-
-def _check_types(graph: onnx.GraphProto) -> None:
-    if not graph.input:
-        raise ModelError("the model has no input; there is nothing to send")
-    for info in graph.input:
-        if info.type.tensor_type.elem_type not in CROSSING_TYPES:
-            kind = onnx.TensorProto.DataType.Name(info.type.tensor_type.elem_type)
-            raise ModelError(f"input {info.name!r} is of type {kind}, which cannot be sent")

@@ -43,7 +43,10 @@ class Model:
 
     @cached_property
     def node_work(self) -> tuple[Work, ...]:
-        return tuple(work_of(node.proto, self.tensors, self.constants) for node in self.graph.nodes)
+        small = {n: each for n, each in self.graph.initializers.items() if n not in self.weights}
+        return tuple(
+            work_of(node.proto, self.tensors, self.constants, small) for node in self.graph.nodes
+        )
 
     def weight_bytes(self, name: str) -> int:
         """Bytes of a constant as it is stored: a quantised weight counts before dequantisation."""

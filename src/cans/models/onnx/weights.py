@@ -46,6 +46,10 @@ class Weights:
     def region(self, name: str) -> Region:
         return self._found[name]
 
+    def all(self) -> Iterable[Region]:
+        """Every region there is."""
+        return self._found.values()
+
     def checked(self, proto: TensorProto) -> Region:
         """The region of a weight; it must be as long as its shape says."""
         region = self.region(proto.name)
@@ -60,3 +64,27 @@ class Weights:
         """A folder that contains the files of all these weights; None when there are none."""
         parents = {self.region(name).path.parent for name in names}
         return Path(os.path.commonpath(parents)) if parents else None
+
+
+def refer_to_files(initializers: Iterable[TensorProto], weights: Weights) -> Path | None:
+    """Point the big weights among these at their files; returns the folder that names in the
+    model are relative to, None when all weights are small."""
+    wanted = [each for each in initializers if each.name in weights]
+    folder = weights.folder(each.name for each in wanted)
+    if folder is not None:
+        for tensor in wanted:
+            _refer(tensor, weights, folder)
+    return folder
+
+
+def _refer(tensor: TensorProto, weights: Weights, folder: Path) -> None:
+    region = weights.checked(tensor)
+    tensor.ClearField("external_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    location = region.path.relative_to(folder).as_posix()
+    for key, value in (
+        ("location", location),
+        ("offset", region.offset),
+        ("length", region.length),
+    ):
+        tensor.external_data.add(key=key, value=str(value))

@@ -6,11 +6,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from onnx import GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from cans.models.onnx.graph import subgraphs
 from cans.models.onnx.tensors import Tensor
 
+_MOST_TURNS = 1 << 20  # exporters write the largest number for "until the condition says so"
 CLASSES = ("conv", "linear", "attention", "activation", "other")
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv", "FusedConv", "DeformConv"})
@@ -18,7 +19,7 @@ _PRODUCTS = frozenset(
     {"MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat"}
     | {"DynamicQuantizeMatMul"}
 )
-_RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1, "DynamicQuantizeLSTM": 4}
 ACTIVATIONS = frozenset(
     {"Relu", "LeakyRelu", "PRelu", "Elu", "Celu", "Selu", "ThresholdedRelu", "Clip", "Softplus"}
     | {"Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Gelu", "FastGelu", "QuickGelu", "Erf"}
@@ -39,6 +40,11 @@ class Work:
     amount: tuple[int, ...]
     ops: tuple[int, ...]
 
+    def times(self, turns: int) -> Work:
+        return Work(
+            tuple(turns * each for each in self.amount), tuple(turns * each for each in self.ops)
+        )
+
     def __add__(self, other: Work) -> Work:
         return Work(
             tuple(a + b for a, b in zip(self.amount, other.amount, strict=True)),
@@ -49,21 +55,48 @@ class Work:
 NO_WORK = Work((0,) * len(CLASSES), (0,) * len(CLASSES))
 
 
-def work_of(node: NodeProto, tensors: Mapping[str, Tensor], constants: Container[str]) -> Work:
-    """Count one node. Of a conditional the heaviest branch counts, of a loop one turn."""
-    bodies = [body_work(body, tensors, constants) for body in subgraphs(node)]
+def work_of(
+    node: NodeProto,
+    tensors: Mapping[str, Tensor],
+    constants: Container[str],
+    values: Mapping[str, TensorProto] | None = None,
+) -> Work:
+    """Count one node. Of a conditional the heaviest branch counts; of a loop every turn, or one
+    when their number is not known beforehand. `values`: where the number may stand."""
+    bodies = [body_work(body, tensors, constants, values) for body in subgraphs(node)]
     if bodies:
-        return max(bodies, key=lambda work: sum(work.amount))
+        heaviest = max(bodies, key=lambda work: sum(work.amount))
+        return heaviest.times(_turns(node, tensors, values or {}))
     kind, amount = _classify(node, tensors, constants)
     one = [int(kind == each) for each in CLASSES]
     return Work(tuple(amount * here for here in one), tuple(one))
 
 
-def body_work(body: GraphProto, tensors: Mapping[str, Tensor], constants: Container[str]) -> Work:
+def _turns(
+    node: NodeProto, tensors: Mapping[str, Tensor], values: Mapping[str, TensorProto]
+) -> int:
+    if node.op_type == "Loop" and node.input[0] in values:
+        turns = int(numpy_helper.to_array(values[node.input[0]]).reshape(-1)[0])
+        return turns if 0 <= turns <= _MOST_TURNS else 1
+    if node.op_type == "Scan":
+        scanned = node.input[-1]
+        shape = tensors[scanned].shape if scanned in tensors else ()
+        axes = [i for each in node.attribute if each.name == "scan_input_axes" for i in each.ints]
+        axis = axes[-1] if axes else 0
+        return shape[axis] if -len(shape) <= axis < len(shape) else 1
+    return 1
+
+
+def body_work(
+    body: GraphProto,
+    tensors: Mapping[str, Tensor],
+    constants: Container[str],
+    values: Mapping[str, TensorProto] | None = None,
+) -> Work:
     inner = _Either({each.name for each in body.initializer}, constants)
     total = NO_WORK
     for node in body.node:
-        total = total + work_of(node, tensors, inner)
+        total = total + work_of(node, tensors, inner, values)
     return total
 
 
@@ -87,9 +120,12 @@ def _classify(
         return tensors[name].shape if name in tensors else ()
 
     out = shape(0, node.output)
+    if node.output and node.output[0] not in tensors:
+        out = (1,)  # not known (in the body of a loop): at least one row, one place
     if kind in _CONVOLUTIONS:
         weight = shape(3 if kind == "QLinearConv" else 1)
-        return "conv", prod(out) * prod(weight[1:])
+        places = prod(out) if node.output[0] in tensors else weight[0] if weight else 0
+        return "conv", places * prod(weight[1:])
     if kind == "ConvTranspose":
         return "conv", prod(shape(0)) * prod(shape(1)[1:])
     if kind == "Gemm":
@@ -100,6 +136,8 @@ def _classify(
         second = 3 if kind == "QLinearMatMul" else 1
         a = shape(0)
         inner = a[-2] if _attribute(node, "transA", 0) else a[-1] if a else 0
+        if node.output[0] not in tensors:
+            return _linear_or_attention(node, constants, (0, second)), prod(shape(second))
         return _linear_or_attention(node, constants, (0, second)), prod(out) * inner
     if kind == "MatMulNBits":
         return "linear", prod(out) * int(_attribute(node, "K", 0))

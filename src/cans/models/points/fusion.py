@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cans.models.onnx.graph import Graph, Node
+from cans.models.onnx.tensors import Tensor
 from cans.models.points.counting import ACTIVATIONS
 
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Neg", "Abs", "Cast"})
@@ -14,22 +15,31 @@ _NORMALISING = frozenset(
 _SEPARATE = frozenset({"Softmax", "LogSoftmax", "Hardmax"})  # never fused with what precedes them
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "FusedConv"})
 _CHEAP = ACTIVATIONS | _ELEMENTWISE | {"Sqrt", "Reciprocal", "Exp"}
+_LONGEST_ACTIVATION = 10  # operations
+
+
+def _one_by_one(node: Node) -> bool:
+    return node.kind in _ELEMENTWISE or (node.kind in ACTIVATIONS and node.kind not in _SEPARATE)
 
 
 class Fusions:
     """Knows which tensors are inside a fusion."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, tensors: Mapping[str, Tensor]) -> None:
         self._graph = graph
-        self._inside = self._normalisations() | self._softmaxes()
+        self._tensors = tensors
+        self._inside = self._normalisations() | self._softmaxes() | self._activations()
 
-    def broken_by(self, depth: int, alive: Iterable[str]) -> bool:
-        """Would a cut after `depth` nodes, with these tensors alive, go through a fusion?"""
+    def broken_by(self, depth: int, alive: Iterable[str], large: Iterable[str]) -> bool:
+        """Would a cut after `depth` nodes, with these tensors alive, go through a fusion? Where a
+        small one continues, at the side of a large one, nothing is lost."""
         names = tuple(alive)
         if any(name in self._inside for name in names):
             return True
         after = {id(node) for node in self._graph.nodes[depth:]}
-        return any(self._continues(name, after) or self._derived(name, names) for name in names)
+        if any(self._continues(name, after) for name in large):
+            return True
+        return any(self._derived(name, names) for name in names)
 
     def _continues(self, name: str, after: set[int]) -> bool:
         """The operation that makes this tensor goes on in all that read it."""
@@ -105,6 +115,47 @@ class Fusions:
             if maker is None or maker.kind != "Cast":
                 return maker
             node = maker
+
+    def _activations(self) -> set[str]:
+        """x * sigmoid(x) and others of several operations: all but what comes out at the end."""
+        inside: set[str] = set()
+        for node in self._graph.nodes:
+            if len(node.outputs) == 1 and len(self._graph.consumers.get(node.outputs[0], ())) > 1:
+                inside |= self._joined(node.outputs[0])
+        return inside
+
+    def _joined(self, start: str) -> set[str]:
+        """What lies between a tensor and where all that is made of it, one number from each,
+        comes together again; nothing when it does not."""
+        made, taken, joined = {start}, set[int](), False
+        for _ in range(_LONGEST_ACTIVATION):
+            ready = [
+                node
+                for name in made
+                for node in self._graph.consumers.get(name, ())
+                if id(node) not in taken and made.issuperset(node.inputs) and _one_by_one(node)
+            ]
+            if not ready:
+                return set()
+            node = ready[0]
+            taken.add(id(node))
+            made.update(node.outputs)
+            joined = joined or len(node.inputs) > 1
+            still = {
+                name
+                for name in made
+                if name in self._graph.outputs
+                or any(id(each) not in taken for each in self._graph.consumers.get(name, ()))
+            }
+            if joined and len(still) == 1 and start not in still and self._no_larger(still, start):
+                return made - still
+        return set()
+
+    def _no_larger(self, names: set[str], than: str) -> bool:
+        known = self._tensors
+        if than not in known or any(name not in known for name in names):
+            return False
+        return all(known[name].nbytes <= known[than].nbytes for name in names)
 
     def _softmaxes(self) -> set[str]:
         """exp(x) / sum(exp(x)), spelled out."""

@@ -13,7 +13,9 @@ from cans.models.points.cost import Half
 from cans.models.points.counting import CLASSES, LAYOUT, NO_WORK
 from cans.models.points.fusion import Fusions
 
-_MOST_TENSORS = 9  # more than this many is no cut worth suggesting
+_MOST_TENSORS = 9  # more than this many, small ones included, is no cut worth suggesting
+_FREE = 1024  # bytes; a tensor of no more than this costs nothing to send,
+_FREE_SHARE = 16  # nor does one of no more than this part of the largest that crosses
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ def find_points(
 ) -> tuple[Point, ...]:
     """Every valid cut from the raw input (point 0) to purely local (the last), in order.
 
+    At most `max_tensors` cross at a cut; small ones, beside a large one or all, do not count.
+
     A file that declares its own points (as the built-in models do) has exactly those, unless
     another number of crossing tensors is asked for, or a tool that quantised or rewrote the file
     kept the declaration and not the cuts.
@@ -58,13 +62,17 @@ def find_points(
 def _declared(model: Model) -> list[tuple[str, int]] | None:
     if model.declared_points is None:
         return None
-    fusions = Fusions(model.graph)
+    fusions = Fusions(model.graph, model.tensors)
     last_depth = {alive: depth for depth, alive in enumerate(model.graph.crossings())}
     names = list(model.declared_points.items())
     cuts = [(names[0][0], 0)]
     for name, tensor in names[1:-1]:
         depth = last_depth.get((tensor,))
-        if depth is None or tensor not in model.tensors or fusions.broken_by(depth, (tensor,)):
+        if (
+            depth is None
+            or tensor not in model.tensors
+            or fusions.broken_by(depth, (tensor,), (tensor,))
+        ):
             return None
         cuts.append((name, depth))
     cuts.append((names[-1][0], len(model.graph.nodes)))
@@ -73,24 +81,49 @@ def _declared(model: Model) -> list[tuple[str, int]] | None:
 
 
 def _searched(model: Model, max_tensors: int) -> list[tuple[str, int]]:
-    fusions = Fusions(model.graph)
+    fusions = Fusions(model.graph, model.tensors)
     alive_after = model.graph.crossings()
     count = len(model.graph.nodes)
+    raw = set(alive_after[0])
     found: list[tuple[tuple[str, ...], int]] = []
     for depth in range(1, count):
         alive = alive_after[depth]
-        if not 1 <= len(alive) <= max_tensors:
+        if not 1 <= len(alive) <= max(_MOST_TENSORS, max_tensors):
             continue
-        if any(name not in model.tensors for name in alive) or fusions.broken_by(depth, alive):
+        # A cut that sends the untouched input is the raw input again.
+        if raw.issubset(alive) or any(name not in model.tensors for name in alive):
             continue
-        if found and found[-1][0] == alive:
-            found[-1] = (alive, depth)  # the same crossing with a side branch done: keep the latter
+        large = _large(model, alive)
+        if len(large) > max_tensors or fusions.broken_by(depth, alive, large):
+            continue
+        if found and _large(model, found[-1][0]) == large:
+            if _bytes(model, alive) <= _bytes(model, found[-1][0]):
+                found[-1] = (alive, depth)  # the same crossing with a side branch done
         elif not found or not _only_moves_data(model, found[-1], (alive, depth)):
             found.append((alive, depth))
-    # A cut that sends the untouched input is the raw input again.
-    raw = set(alive_after[0])
-    cuts = [("+".join(alive), depth) for alive, depth in found if set(alive) != raw]
-    return [("input", 0), *cuts, ("end", count)]
+    cuts = [("+".join(_large(model, alive)), depth) for alive, depth in found]
+    return [("input", 0), *_unlike(cuts), ("end", count)]
+
+
+def _large(model: Model, alive: Sequence[str]) -> tuple[str, ...]:
+    """The tensors of a cut that count: all when all are small."""
+    largest = max(model.tensors[name].nbytes for name in alive)
+    free = max(_FREE, largest // _FREE_SHARE)
+    return tuple(n for n in alive if model.tensors[n].nbytes > free) or tuple(alive)
+
+
+def _bytes(model: Model, alive: Sequence[str]) -> int:
+    return sum(model.tensors[name].nbytes for name in alive)
+
+
+def _unlike(cuts: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Every name once: a later cut with the same large tensors says where it is."""
+    seen: set[str] = set()
+    found = []
+    for name, depth in cuts:
+        found.append((f"{name}@{depth}" if name in seen else name, depth))
+        seen.add(name)
+    return found
 
 
 def _only_moves_data(
@@ -152,6 +185,28 @@ def _halves(model: Model, depths: Iterable[int], backward: bool = False) -> dict
 
 def _renumber(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(replace(point, index=index) for index, point in enumerate(points))
+
+
+def widest_gap(points: Sequence[Point]) -> float:
+    """The largest share of the work that lies between two neighbouring points."""
+    total = max(points[-1].front.total_macs, 1)
+    return max(b.front.total_macs - a.front.total_macs for a, b in pairwise(points)) / total
+
+
+def hint(model: Model, points: Sequence[Point], max_tensors: int) -> str:
+    """What to try when half of the work has no cut; empty when all is well."""
+    gap = widest_gap(points)
+    if gap < 0.5 or not points[-1].front.total_macs:
+        return ""
+    for more in range(max_tensors + 1, _MOST_TENSORS):
+        cuts = _searched(model, more)
+        better = widest_gap(_describe(model, cuts)) if len(cuts) > 2 else 1.0
+        if better < 0.5:
+            return (
+                f"{100 * gap:.0f} % of the work lies between two cuts; with --max-tensors {more} "
+                f"there are {len(cuts)} points, and {100 * better:.0f} %"
+            )
+    return f"{100 * gap:.0f} % of the work lies between two cuts, whatever crosses"
 
 
 def _no_cut(model: Model, max_tensors: int) -> str:

@@ -115,7 +115,7 @@ class Executor:
         point = self._point(point_index)
         if point is self.points[-1]:
             self._need_local("the last point runs the whole model on the device")
-        values = _checked(inputs, self.model.inputs, "input")
+        values = checked_arrays(inputs, self.model.inputs, "input")
         key = (FRONT, point.index)
         run, made = self._run(key, self._implementation(key), values)
         return _front_result(run, made, point, point.outputs)
@@ -126,7 +126,7 @@ class Executor:
         start, stop = self._point(point_index), self._point(to_index)
         if not start.index < stop.index < len(self._chain):
             raise InputError(f"nothing to run from point {start.index} on to point {stop.index}")
-        values = _checked(crossing, start.tensors, "crossing tensor")
+        values = checked_arrays(crossing, start.tensors, "crossing tensor")
         key = (start.index, stop.index)
         run, made = self._run(key, self._chained(*key, FRONT), values)
         new = [name for name in stop.outputs if name not in start.outputs]
@@ -134,7 +134,7 @@ class Executor:
 
     def run_back(self, point_index: int, crossing: Arrays) -> BackResult:
         point = self._point(point_index)
-        values = _checked(crossing, point.tensors, "crossing tensor")
+        values = checked_arrays(crossing, point.tensors, "crossing tensor")
         key = (BACK, point.index)
         run, made = self._run(key, self._implementation(key), values)
         outputs = {n: made[n] for n in self.model.outputs if n not in point.outputs}
@@ -315,7 +315,7 @@ def _front_result(
     )
 
 
-def _checked(values: Arrays, wanted: Sequence[Tensor], what: str) -> dict[str, NDArray[Any]]:
+def checked_arrays(values: Arrays, wanted: Sequence[Tensor], what: str) -> dict[str, NDArray[Any]]:
     """The wanted arrays, of exactly the declared shape and type."""
     checked: dict[str, NDArray[Any]] = {}
     for each in wanted:

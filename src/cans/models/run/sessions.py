@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from cans.errors import InputError, ModelError, RunError
-from cans.models.onnx.weights import Weights
+from cans.models.onnx.weights import Weights, refer_to_files
 from cans.models.run.slicing import Piece
 
 _ERRORS_ONLY = 3
@@ -42,18 +40,15 @@ class Session:
         try:
             found = self.handle.run(self.outputs, {name: values[name] for name in self.inputs})
         except Exception as error:  # the runtime's errors have no common base
-            raise RunError(f"ONNX Runtime failed: {first_line(error)}") from None
+            raise RunError(f"ONNX Runtime failed: {one_line(error)}") from None
         return dict(zip(self.outputs, found, strict=True))
 
 
 def open_session(piece: Piece, weights: Weights, runtime: RuntimeOptions) -> Session:
     """A session for a piece; its big weights stay in their file and are mapped from there."""
     options = _options(runtime)
-    wanted = [each for each in piece.proto.graph.initializer if each.name in piece.weights]
-    folder = weights.folder(each.name for each in wanted)
+    folder = refer_to_files(piece.proto.graph.initializer, weights)
     if folder is not None:
-        for tensor in wanted:
-            _refer(tensor, weights, folder)
         key = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(key, str(folder))
     if not piece.pack:
@@ -63,7 +58,7 @@ def open_session(piece: Piece, weights: Weights, runtime: RuntimeOptions) -> Ses
             piece.proto.SerializeToString(), options, providers=list(runtime.providers)
         )
     except Exception as error:
-        raise ModelError(f"ONNX Runtime cannot run this model: {first_line(error)}") from None
+        raise ModelError(f"ONNX Runtime cannot run this model: {one_line(error)}") from None
     return Session(piece.inputs, piece.outputs, handle)
 
 
@@ -82,9 +77,9 @@ def runtime_options(threads: int, providers: Sequence[str] | None) -> RuntimeOpt
     return RuntimeOptions(threads, tuple(providers))
 
 
-def first_line(error: Exception) -> str:
-    """The runtime's message in one line of bearable length."""
-    return " ".join(str(error).split())[:300]
+def one_line(error: Exception) -> str:
+    """The runtime's message, whole and in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _options(runtime: RuntimeOptions) -> ort.SessionOptions:
@@ -110,16 +105,3 @@ def _one_arena() -> bool:
     except Exception:  # another user of the runtime in this process has registered one
         return False
     return True
-
-
-def _refer(tensor: TensorProto, weights: Weights, folder: Path) -> None:
-    region = weights.checked(tensor)
-    tensor.ClearField("external_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    location = region.path.relative_to(folder).as_posix()
-    for key, value in (
-        ("location", location),
-        ("offset", region.offset),
-        ("length", region.length),
-    ):
-        tensor.external_data.add(key=key, value=str(value))

@@ -25,7 +25,6 @@ class Piece:
     proto: onnx.ModelProto
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    weights: tuple[str, ...]  # initializers whose values lie in files
     pack: bool  # keep packed copies of product weights
 
 
@@ -46,7 +45,7 @@ def assemble(
     model: Model, nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
 ) -> Piece:
     """A model of exactly these nodes and the constants behind them."""
-    wanted = [name for node in nodes for name in node.constants]
+    wanted = [name for node in nodes for name in (*node.constants, *node.remade)]
     wanted += [name for name in outputs if model.graph.is_constant(name)]
     before, leaves = model.graph.constants_behind(wanted)
     graph = helper.make_graph(
@@ -56,9 +55,8 @@ def assemble(
         [_output(name, model.tensors.get(name)) for name in outputs],
         [model.graph.initializers[name] for name in sorted(leaves)],
     )
-    weights = tuple(name for name in sorted(leaves) if name in model.weights)
     pack = worth_packing(model, nodes)
-    return Piece(wrap(graph, model.proto), tuple(inputs), tuple(outputs), weights, pack)
+    return Piece(wrap(graph, model.proto), tuple(inputs), tuple(outputs), pack)
 
 
 def worth_packing(model: Model, nodes: Sequence[Node]) -> bool:

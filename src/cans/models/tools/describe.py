@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from cans.models.onnx.model import Model
@@ -49,3 +51,27 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
 def _output(model: Model, name: str) -> dict[str, Any]:
     known = model.tensors.get(name)
     return _tensor(known) if known else {"name": name, "shape": None, "dtype": None}
+
+
+def json_text(document: Any) -> str:
+    """One JSON document; what JSON cannot say (infinity, not a number) is null."""
+    return json.dumps(_sayable(document), allow_nan=False)
+
+
+def _sayable(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _sayable(each) for key, each in value.items()}
+    return [_sayable(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def spelled_macs(macs: int) -> str:
+    """
+    >>> spelled_macs(15_470_264_320), spelled_macs(9_216), spelled_macs(0)
+    ('15.470 GMAC', '9.216 kMAC', '0 MAC')
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if macs >= size:
+            return f"{macs / size:.3f} {unit}MAC"
+    return f"{macs} MAC"

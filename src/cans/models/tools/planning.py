@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from cans.errors import InputError
@@ -32,8 +33,11 @@ class Speeds:
     rtt_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.device_gmacs, self.server_gmacs, self.mbps) <= 0 or self.rtt_ms < 0:
+        speeds = (self.device_gmacs, self.server_gmacs, self.mbps)
+        if not all(0 < each < inf for each in speeds):
             raise InputError("speeds must be positive: --device-gmacs, --server-gmacs, --mbps")
+        if not 0 <= self.rtt_ms < inf:
+            raise InputError("--rtt-ms must be a time, zero or more")
 
     def device_ms(self, macs: int) -> float:
         return macs / self.device_gmacs / 1e6

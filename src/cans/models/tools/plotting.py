@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cans.errors import InputError
 from cans.models.points.points import Point
+from cans.models.tools.describe import spelled_macs
 
 
 def plot(name: str, points: Sequence[Point], path: Path) -> None:
@@ -33,7 +34,7 @@ def plot(name: str, points: Sequence[Point], path: Path) -> None:
     )
     work.set_ylabel("work done on the device, % of MACs")
     work.set_ylim(0, 105)
-    axes.set_title(f"{name}: {total / 1e9:.3f} GMAC, {len(points)} points")
+    axes.set_title(f"{name}: {spelled_macs(points[-1].front.total_macs)}, {len(points)} points")
     figure.tight_layout()
     try:
         figure.savefig(path, dpi=120)
