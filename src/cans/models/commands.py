@@ -150,16 +150,15 @@ def split(
     as_json: JsonOption = False,
 ) -> None:
     """Write the two halves of a cut as ONNX files, proved equal to the whole model."""
-    from cans.models.run.inputs import read_arrays
+    from cans.models.tools.describe import json_text
     from cans.models.tools.halves import point_named, write_halves
 
-    loaded, points = _load(model, shape, max_tensors, max_points)
+    given = None if input_file is None else _arrays(input_file, model)
+    loaded, points = _load(model, shape, max_tensors, max_points, given)
     point = point_named(points, at)
-    names = [each.name for each in loaded.inputs]
-    given = None if input_file is None else read_arrays(input_file, names)
     document = write_halves(loaded, point, out, triton=triton, given=given)
     if as_json:
-        print(json.dumps(document))
+        print(json_text(document))
         return
     for side in ("front", "back"):
         print(f"{side}-end: {out / document[side]['file']}")

@@ -90,6 +90,7 @@ class _Loading:
         proto = clean(proto)
         check_model(proto)
         shapes = {**self._given_shapes(), **shapes}
+        named = _named_sizes(proto.graph, shapes)
         still_open = fix_shapes(proto.graph, shapes)
         if still_open:
 
@@ -107,7 +108,7 @@ class _Loading:
             tensors |= self._traced_after_folding(proto, graph, tensors, traced)
         declared = {each.key: each.value for each in proto.metadata_props}.get(POINTS_KEY)
         points = _declared_points(declared) if declared else None
-        return Model(self.name, self.digest, proto, graph, tensors, self.weights, points)
+        return Model(self.name, self.digest, proto, graph, tensors, self.weights, points, named)
 
     def _given_shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: array.shape for name, array in (self.inputs or {}).items()}
@@ -167,6 +168,17 @@ class _Loading:
             if name in again.shapes and dtype in ONNX_TYPES:
                 found[name] = Tensor(name, again.shapes[name], str(dtype))
         return found
+
+
+def _named_sizes(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """What the names of open dimensions stand for now; names that stand for two things not."""
+    found: dict[str, set[int]] = {}
+    for info in graph.input:
+        dims = info.type.tensor_type.shape.dim
+        for dim, size in zip(dims, shapes.get(info.name, ()), strict=False):
+            if dim.dim_param:
+                found.setdefault(dim.dim_param, set()).add(size)
+    return {name: min(sizes) for name, sizes in found.items() if len(sizes) == 1}
 
 
 def _spelled_inputs(proto: onnx.ModelProto) -> str:

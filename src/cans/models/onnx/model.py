@@ -26,6 +26,7 @@ class Model:
     tensors: Mapping[str, Tensor] = field(repr=False)
     weights: Weights = field(repr=False)
     declared_points: Mapping[str, str] | None = None  # point name -> tensor, from the file
+    named_sizes: Mapping[str, int] = field(default_factory=dict)  # open in the file, fixed here
     source: Path | None = None  # the file, when it is one
     beside: Mapping[str, Path] = field(default_factory=dict)  # files with weights, by location
 

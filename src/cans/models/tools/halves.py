@@ -20,9 +20,10 @@ from cans.errors import InputError, ModelError, RunError
 from cans.models.onnx.model import Model
 from cans.models.points.points import Point
 from cans.models.run.inputs import random_inputs
-from cans.models.run.sessions import first_line
+from cans.models.run.sessions import one_line
 from cans.models.run.slicing import Piece, assemble, constant_outputs, cut_out
-from cans.models.tools.verifying import Arrays, error, run_original, tolerance_of
+from cans.models.tools.comparing import error
+from cans.models.tools.verifying import Arrays, run_original, tolerance_of
 
 INLINE_BYTES = 1 << 30  # weights beyond this lie beside the file: protobuf ends at 2 GB
 _RUNTIME_TYPES = {
@@ -109,7 +110,7 @@ def _write(model: Model, piece: Piece, side: str, file: Path) -> Half:
     proto.graph.name = f"{model.name}, {side}-end"
     size = 0
     for tensor in proto.graph.initializer:
-        if tensor.name in piece.weights:
+        if tensor.name in model.weights:
             region = model.weights.checked(tensor)
             with region.path.open("rb") as source:
                 source.seek(region.offset)
@@ -139,7 +140,7 @@ def _open(file: Path) -> ort.InferenceSession:
     try:
         return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as failure:
-        raise ModelError(f"ONNX Runtime cannot run a half: {first_line(failure)}") from None
+        raise ModelError(f"ONNX Runtime cannot run a half: {one_line(failure)}") from None
 
 
 def _declare_outputs(proto: onnx.ModelProto, session: ort.InferenceSession) -> bool:
