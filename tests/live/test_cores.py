@@ -19,7 +19,7 @@ from cans.live.device.exits import Exits, confidence, parse_exit
 from cans.live.device.route import Route
 from cans.live.device.statefile import StateFile, free_slot
 from cans.live.device.timing import LocalTimes
-from cans.live.server.workers import Admission
+from cans.live.server.admission import Admission, Ticket
 from cans.live.wire.state import DeviceState, RefusedUploads, read, written
 from tests.live.toy import toy
 from tests.live.values import KEY, statistics
@@ -138,18 +138,28 @@ def test_a_route_is_never_stuck(steps: list[tuple[str, float]]) -> None:
 # --- admission ---
 
 
+def run(admission: Admission, compute_ms: float = 1.0) -> Ticket:
+    """Run the job whose turn it is."""
+    ticket = admission.next()
+    assert ticket is not None
+    admission.finished(ticket, compute_ms)
+    return ticket
+
+
 def test_a_full_queue_refuses() -> None:
     admission = Admission(workers=1, queue=2)
-    tickets = [admission.admit("a", None) for _ in range(3)]
+    for _ in range(3):
+        admission.admit("a", None)
     with pytest.raises(Busy, match="waiting or running"):
         admission.admit("a", None)
-    admission.finished("a", tickets[0], 5.0)
+    run(admission, 5.0)
     admission.admit("a", None)
 
 
 def test_a_deadline_that_cannot_be_met_refuses() -> None:
     admission = Admission(workers=1, queue=10)
-    admission.finished("slow", admission.admit("slow", 1.0), 100.0)
+    admission.admit("slow", 1.0)
+    run(admission, 100.0)
     with pytest.raises(Busy, match="deadline"):
         admission.admit("slow", 50.0)
     admission.admit("slow", 150.0)
@@ -161,15 +171,64 @@ def test_a_deadline_that_cannot_be_met_refuses() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1000)), max_size=80))
 def test_admission_never_lets_too_many_in(steps: list[tuple[bool, float]]) -> None:
     admission = Admission(workers=2, queue=3)
-    inside: list[float] = []
-    for arrive, ms in steps:
+    inside = 0
+    for i, (arrive, ms) in enumerate(steps):
         if arrive:
             with suppress(Busy):
-                inside.append(admission.admit("a", ms))
+                _, displaced = admission.admit("a", ms, str(i % 3))
+                inside += displaced is None
         elif inside:
-            admission.finished("a", inside.pop(), ms)
-        assert admission.inside == len(inside) <= 5
+            run(admission, ms)
+            inside -= 1
+        assert admission.inside == inside <= 5
         assert admission.wait_ms() >= 0
+
+
+def test_devices_take_turns_whatever_they_send() -> None:
+    admission = Admission(workers=1, queue=100)
+    for device in ("greedy",) * 60 + ("a", "b"):
+        admission.admit("job", None, device)
+        run(admission) if device == "greedy" and not admission.expected_ms("job") else None
+    turns = [run(admission).device for _ in range(10)]
+    assert {"a", "b"} <= set(turns[:4])
+    for device in ("a", "b"):
+        admission.admit("job", None, device)
+    assert {"a", "b"} <= {run(admission).device for _ in range(4)}
+
+
+def test_turns_go_by_weight() -> None:
+    admission = Admission(workers=1, queue=1000)
+    admission.admit("job", None)
+    run(admission, 10.0)
+    for _ in range(60):
+        admission.admit("job", None, "light", 1.0)
+        admission.admit("job", None, "heavy", 3.0)
+    turns = [run(admission, 10.0).device for _ in range(40)]
+    assert 28 <= turns.count("heavy") <= 32
+
+
+def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
+    admission = Admission(workers=1, queue=3)
+    for _ in range(4):
+        last, _ = admission.admit("job", None, "greedy")
+    _, displaced = admission.admit("job", None, "modest")
+    assert displaced is last
+    assert admission.inside == 4
+    admission.admit("job", None, "modest")
+    with pytest.raises(Busy):  # two each: nobody has more than his part
+        admission.admit("job", None, "modest")
+    with pytest.raises(Busy):
+        admission.admit("job", None, "greedy")
+
+
+def test_who_waits_for_little_is_promised_little() -> None:
+    admission = Admission(workers=1, queue=100)
+    admission.admit("job", None)
+    run(admission, 10.0)
+    for _ in range(50):
+        admission.admit("job", None, "greedy")
+    assert admission.wait_ms("greedy") == pytest.approx(500.0)
+    assert admission.wait_ms("modest") == pytest.approx(10.0)
 
 
 # --- what a device remembers ---

@@ -22,22 +22,22 @@ def test_token_files(tmp_path: Path) -> None:
     digest = sha256(b"secret-b").hexdigest()
     path.write_text(f"a secret-a  # the first\n\nb sha256:{digest}\n* master\n")
     tokens = TokenFile(path)
-    assert tokens.device("secret-a") == "a"
-    assert tokens.device("secret-b") == "b"
-    assert tokens.device("master") == "*"
+    assert tokens.entry("secret-a").device == "a"
+    assert tokens.entry("secret-b").device == "b"
+    assert tokens.entry("master").device == "*"
     for bad in (None, "", "secret", digest):
         with pytest.raises(Refused):
-            tokens.device(bad)
+            tokens.entry(bad)
     path.write_text("b other-secret\n")
     with pytest.raises(Refused):
-        tokens.device("secret-a")
-    assert tokens.device("other-secret") == "b"
+        tokens.entry("secret-a")
+    assert tokens.entry("other-secret").device == "b"
     path.write_text("one two three\n")
     with pytest.raises(Refused):
-        tokens.device("other-secret")
+        tokens.entry("other-secret")
     path.unlink()
     with pytest.raises(Refused):
-        tokens.device("other-secret")
+        tokens.entry("other-secret")
     with pytest.raises(InputError, match="cannot read"):
         TokenFile(path)
     path.write_text("nonsense")
@@ -93,11 +93,33 @@ def test_mutual_tls_and_expired_certificates(tmp_path: Path) -> None:
     with running(toy(), terms=terms("offload"), tls=tls) as server:
         for pair, joins in ((good, True), (old, False), ((None, None), False)):
             with Device(
-                server.address, toy(), state=tmp_path / "a", connect_seconds=1,
+                server.address, toy(), state=tmp_path / "a", connect_seconds=1, device="good",
                 tls=ClientTls(authority.file, *pair),
             ) as device:  # fmt: skip
                 assert device.joined is joins
                 device.infer(example())
+
+
+def test_a_certificate_speaks_for_the_device_it_names(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = ServerTls(*authority.issue("server"), client_authority=authority.file)
+    mine = ClientTls(authority.file, *authority.issue("camera-7"))
+    with (
+        running(toy(), terms=terms("offload"), tls=tls) as server,
+        pytest.raises(InputError, match=r"certificate belongs to .*camera-7.*not to 'camera-8'"),
+    ):
+        Device(server.address, toy(), state=tmp_path / "a", tls=mine, device="camera-8")
+
+
+def test_a_token_may_have_a_weight(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("a secret-a 3\nb secret-b\n")
+    tokens = TokenFile(path)
+    assert [tokens.entry(f"secret-{each}").weight for each in "ab"] == [3.0, 1.0]
+    for bad in ("a secret 0", "a secret x", "a secret 1 2", "a secret nan"):
+        path.write_text(bad)
+        with pytest.raises(InputError, match="weight"):
+            TokenFile(path)
 
 
 def test_clear_start_up_errors(tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ def test_a_device_joins_by_the_certificates_of_the_folder(tmp_path) -> None:
     mine = ClientTls(folder / "ca.pem", folder / "camera-1.pem", folder / "camera-1.key")
     with (
         running(toy(), tls=serving) as server,
-        cans.Device(server.address, toy(), tls=mine, state=tmp_path / "a") as device,
+        cans.Device(
+            server.address, toy(), tls=mine, state=tmp_path / "a", device="camera-1"
+        ) as device,
     ):
         device.infer(example())
         assert device.joined

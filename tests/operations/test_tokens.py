@@ -23,13 +23,13 @@ def test_added_listed_revoked(tmp_path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert not any(token in file.read_text() for token in added)
     known = TokenFile(file)
-    assert [known.device(token) for token in added] == ["one", "two"]
+    assert [known.entry(token).device for token in added] == ["one", "two"]
     listed = run("list", "--file", str(file), "--json").stdout
     assert json.loads(listed) == {"devices": ["one", "two"]}
     assert run("revoke", "one", "--file", str(file)).exit_code == 0
     with pytest.raises(Refused, match="revoked"):
-        known.device(added[0])
-    assert known.device(added[1]) == "two"
+        known.entry(added[0])
+    assert known.entry(added[1]).device == "two"
 
 
 def test_lines_of_others_stay(tmp_path) -> None:
@@ -37,7 +37,7 @@ def test_lines_of_others_stay(tmp_path) -> None:
     file.write_text("# our fleet\nold secret  # by hand\n")
     run("add", "new", "--file", str(file))
     assert file.read_text().splitlines()[:2] == ["# our fleet", "old secret  # by hand"]
-    assert TokenFile(file).device("secret") == "old"
+    assert TokenFile(file).entry("secret").device == "old"
 
 
 @pytest.mark.parametrize("name", ["", "two words", "hash#mark", "line\nbreak"])

@@ -8,6 +8,9 @@ import sys
 import time
 from typing import Any
 
+LONGEST_VALUE = 300  # characters of anything in a line: some of it was said by others
+MOST_LINES = 20  # about the same event ...
+WINDOW_SECONDS = 10.0  # ... in this time
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -32,13 +35,42 @@ class Text(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+class Throttle(logging.Filter):
+    """Lets a few lines about an event through, and says later how many there were: whoever can
+    cause a line must not be able to fill the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, tuple[float, int]] = {}  # event -> start of its window, lines in it
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event = str(record.msg)[:LONGEST_VALUE]
+        start, lines = self._seen.get(event, (-WINDOW_SECONDS, 0))
+        if record.created - start >= WINDOW_SECONDS:
+            if lines > MOST_LINES:
+                record.not_shown = lines - MOST_LINES
+            start, lines = record.created, 0
+        self._seen[event] = (start, lines + 1)
+        return lines < MOST_LINES
+
+
 def extras(record: logging.LogRecord) -> dict[str, Any]:
-    """What was said beside the message."""
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    """What was said beside the message, each value bounded."""
+    found = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {key: bounded(value) for key, value in found.items()}
+
+
+def bounded(value: Any) -> Any:
+    """A value as a line can hold it: numbers as they are, text of bounded length."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text)})"
 
 
 def start_logging(style: str, level: str = "info") -> None:
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Throttle())
     handler.setFormatter(JsonLines() if style == "json" else Text())
     logger = logging.getLogger("cans")
     logger.handlers[:] = [handler]

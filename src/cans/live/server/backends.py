@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cans.errors import RemoteProtocolError
-from cans.live.server.catalogue import Catalogue, check_tensors
+from cans.live.server.catalogue import (
+    Catalogue,
+    check_sizes,
+    check_tensors,
+    largest_payload,
+)
+from cans.live.server.identity import Caller
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.usage import Usage
 from cans.live.wire.inference import InferHeader
@@ -23,7 +29,8 @@ class Work:
     point: int
     codec: str
     tensors: Sequence[memoryview]  # encoded, in the order of the point's tensors
-    device: str  # for whom: workers are shared fairly
+    device: str  # for whom: devices take turns
+    weight: float = 1.0  # of its turns
     remaining_ms: float | None = None  # a later answer is of no use; None: any time will do
 
 
@@ -57,6 +64,7 @@ class BackEnds:
     def __init__(self, catalogue: Catalogue, pool: BackEndPool) -> None:
         self._catalogue = catalogue
         self._pool = pool
+        self._choices: dict[str, frozenset[tuple[int, str]]] = {}
         self._usage = {each.digest: Usage(each.executor, "back") for each in catalogue.models}
 
     def checked(self, header: InferHeader) -> SplitModel:
@@ -67,33 +75,55 @@ class BackEnds:
             raise RemoteProtocolError(
                 f"point {point} has no back-end; there are points 0 to {model.last - 1}"
             )
-        if (point, header.codec) not in model.codecs:
-            raise RemoteProtocolError(f"no codec {header.codec[:32]!r} at point {point}")
+        if (point, header.codec) not in self._offered(model):
+            raise RemoteProtocolError(f"no codec {header.codec[:32]!r} is offered at point {point}")
         at = model.points[point]
         check_tensors(header.tensors, at.tensors, f"point {point} ({at.name})")
+        if header.sizes:
+            check_sizes(header.sizes, at.tensors)
         return model
 
+    def _offered(self, model: SplitModel) -> frozenset[tuple[int, str]]:
+        """The choices of the model's table: a device has agreed to these and no others."""
+        found = self._choices.get(model.digest)
+        if found is None:
+            pairs = zip(model.table.point_of, model.table.codec_of, strict=True)
+            found = self._choices[model.digest] = frozenset(pairs)
+        return found
+
+    def largest(self) -> int:
+        """Bytes of the largest request that fits any table, tensors only."""
+        return max(
+            sum(largest_payload(each) for each in point.tensors)
+            for model in self._catalogue.models
+            for point in model.points[:-1]
+        )
+
     async def run(
-        self, model: SplitModel, header: InferHeader, tensors: Sequence[memoryview]
+        self,
+        model: SplitModel,
+        header: InferHeader,
+        tensors: Sequence[memoryview],
+        weight: float = 1.0,
     ) -> Answer:
-        """Run what a checked header asks for."""
-        if len(tensors) != len(header.tensors):
-            raise RemoteProtocolError(
-                f"{len(tensors)} tensors came, {len(header.tensors)} were announced"
-            )
+        """Run what a checked header asks for; bytes that cannot be its tensors take no worker."""
+        wanted, codec = model.points[header.point].tensors, model.codecs[header.point, header.codec]
+        check_sizes([each.nbytes for each in tensors], wanted)
+        for each, data in zip(wanted, tensors, strict=True):
+            codec.check(data, tuple(each.shape), each.dtype)
         patience = header.patience_ms or None
-        work = Work(model, header.point, header.codec, tensors, header.device, patience)
+        work = Work(model, header.point, header.codec, tensors, header.device, weight, patience)
         answer = await self._pool.run(work)
         self._usage[model.digest].used(header.point)
         return answer
 
-    async def run_whole(self, model: SplitModel, inputs: Arrays, caller: str) -> Answer:
+    async def run_whole(self, model: SplitModel, inputs: Arrays, caller: Caller) -> Answer:
         """The whole model here: the back-end of point 0, where the raw inputs cross."""
         front = model.executor.run_front(0, inputs)  # runs nothing
         raw = model.codecs[0, _RAW]
         tensors = [
             memoryview(raw.encode(front.crossing[each.name])) for each in model.points[0].tensors
         ]
-        answer = await self._pool.run(Work(model, 0, _RAW, tensors, caller))
+        answer = await self._pool.run(Work(model, 0, _RAW, tensors, caller.account, caller.weight))
         outputs = {**front.outputs, **answer.outputs}
         return Answer(outputs, answer.compute_ms, answer.queue_ms, answer.warming)

@@ -26,7 +26,8 @@ class Catalogue:
         self._by_name = {each.name: each for each in self.models}
         if len(self._by_name) < len(self.models):
             raise InputError("two models have the same name; rename a file")
-        self._parts = {part.name: part for part in terms.policy.parts if part.shared}
+        self.shared_parts = tuple(part for part in terms.policy.parts if part.shared)
+        self._parts = {part.name: part for part in self.shared_parts}
         self._rows: dict[tuple[str, str], Array] = {}
 
     def find(self, wanted: str) -> SplitModel:
@@ -36,7 +37,7 @@ class Catalogue:
         found = self._by_digest.get(wanted) or self._by_name.get(wanted)
         if found is None:
             names = ", ".join(self._by_name)
-            raise Refused(f"no model {wanted!r} here; there are: {names}", "NOT_FOUND")
+            raise Refused(f"no model {wanted[:64]!r} here; there are: {names[:500]}", "NOT_FOUND")
         return found
 
     def with_table(self, digest: str, version: str) -> SplitModel:
@@ -79,4 +80,20 @@ def check_tensors(sent: Sequence[TensorMeta], wanted: Sequence[TensorSpec], what
             raise RemoteProtocolError(
                 f"tensor {meta.name[:64]!r} of {meta.dtype[:16]}{list(meta.shape)[:8]} for {what}, "
                 f"which takes {tensor.name!r} of {tensor.dtype}{list(tensor.shape)}"
+            )
+
+
+def largest_payload(tensor: TensorSpec) -> int:
+    """Bytes that any codec may make of a tensor: at worst its own, with a little around them."""
+    return tensor.nbytes + tensor.nbytes // 64 + 4096
+
+
+def check_sizes(sizes: Sequence[int], wanted: Sequence[TensorSpec]) -> None:
+    """As many encoded tensors as there must be, and none larger than it can be."""
+    if len(sizes) != len(wanted):
+        raise RemoteProtocolError(f"{len(sizes)} tensors came, {len(wanted)} were announced")
+    for size, tensor in zip(sizes, wanted, strict=True):
+        if size > largest_payload(tensor):
+            raise RemoteProtocolError(
+                f"{size} bytes for {tensor.name!r}, which has {tensor.nbytes} before encoding"
             )

@@ -17,8 +17,10 @@ from cans.live.server.catalogue import Catalogue
 from cans.live.server.fleet.happenings import Accounted, Answered, Joined, Watching
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.fleet.status import status_document
+from cans.live.server.gate import Pieces
 from cans.live.server.identity import Caller
 from cans.live.server.pools import Pools
+from cans.live.server.quotas import Quotas
 from cans.live.split import SplitModel
 from cans.live.wire.account import Account, StatusReply, StatusRequest
 from cans.live.wire.inference import Assembly, InferHeader, InferReply, InferRequest, first_piece
@@ -36,6 +38,7 @@ from cans.live.wire.messages import (
 from cans.live.wire.model_files import FetchRequest, ModelChunk
 
 _log = logging.getLogger(__name__)
+MOST_SCOPES = 4  # of one part that a device may watch at a time: its own, and while it moves
 
 
 class EdgeService:
@@ -45,6 +48,7 @@ class EdgeService:
         catalogue: Catalogue,
         pools: Pools,
         back_ends: BackEnds,
+        quotas: Quotas,
         clock: Clock,
         largest_message: int,
         recorder: Recorder,
@@ -53,6 +57,7 @@ class EdgeService:
         self._catalogue = catalogue
         self._pools = pools
         self._back_ends = back_ends
+        self._quotas = quotas
         self._clock = clock
         self._largest = largest_message
         self._recorder = recorder
@@ -89,8 +94,7 @@ class EdgeService:
             return []
 
     def _keys(self, model: SplitModel, identity: DeviceIdentity) -> list[PoolKey]:
-        policy = self._catalogue.terms.policy
-        shared = [part for part in policy.parts if part.shared]
+        policy, shared = self._catalogue.terms.policy, self._catalogue.shared_parts
         return [pool_key(part, model.table, policy, identity) for part in shared]
 
     # --- Infer ---
@@ -100,7 +104,7 @@ class EdgeService:
         model = self._back_ends.checked(request.header)
         return await self._infer(model, request.header, request.tensors, caller)
 
-    async def infer_large(self, pieces: AsyncIterator[bytes], caller: Caller) -> InferReply:
+    async def infer_large(self, pieces: Pieces, caller: Caller) -> InferReply:
         """The same with the tensors in pieces, each copied to its place while others travel."""
         header = first_piece(await anext(pieces, b""))
         caller.may_speak_for(header.device)
@@ -108,6 +112,7 @@ class EdgeService:
         total = sum(header.sizes)
         if total > self._largest:
             raise RemoteProtocolError(f"{total} bytes announced; at most {self._largest}")
+        await pieces.make_room(total)
         assembly = Assembly(header.sizes)
         async for piece in pieces:
             assembly.add(piece)
@@ -118,7 +123,7 @@ class EdgeService:
     ) -> InferReply:
         merging = asyncio.ensure_future(self._merge_if_it_can(header.uploads, caller))
         try:
-            answer = await self._back_ends.run(model, header, tensors)
+            answer = await self._back_ends.run(model, header, tensors, caller.weight)
         finally:
             merged = await merging
         now = self._clock.now()
@@ -160,26 +165,34 @@ class EdgeService:
             self._happenings.add(Accounted(self._clock.now(), device, account))
 
     async def _merge(self, uploads: Sequence[Upload], caller: Caller) -> tuple[PoolUpdate, ...]:
+        now = self._clock.now()
         for upload in uploads:
             caller.may_speak_for(upload.device)
+            self._quotas.sender(upload.device, (upload.key, upload.incarnation), now)
         merged = await self._pools.merge(uploads)
         return tuple(PoolUpdate(each.download, each.refused) for each in merged)
 
     async def probe(self, request: ProbeRequest, caller: Caller) -> ProbeReply:
+        caller.speak()
         return ProbeReply(self._clock.now())
 
     async def watch(self, request: WatchRequest, caller: Caller) -> AsyncIterator[PoolNews]:
         caller.may_speak_for(request.device)
-        self._happenings.add(Watching(self._clock.now(), request.device, True))
-        try:
-            async for news in self._pools.watch(request.known):
-                yield PoolNews(_updates(news), self._clock.now())
-        finally:
-            self._happenings.add(Watching(self._clock.now(), request.device, False))
+        most = MOST_SCOPES * len(self._catalogue.shared_parts)
+        if len(request.known) > most:
+            raise RemoteProtocolError(f"{len(request.known)} pools to watch; at most {most}")
+        with self._quotas.watching(request.device, self._clock.now()):
+            self._happenings.add(Watching(self._clock.now(), request.device, True))
+            try:
+                async for news in self._pools.watch(request.known):
+                    yield PoolNews(_updates(news), self._clock.now())
+            finally:
+                self._happenings.add(Watching(self._clock.now(), request.device, False))
 
     # --- Status ---
 
     async def status(self, request: StatusRequest, caller: Caller) -> StatusReply:
+        caller.speak()
         document = await asyncio.to_thread(
             status_document, self._recorder, request.device, request.most
         )
@@ -187,8 +200,12 @@ class EdgeService:
 
     # --- FetchModel ---
 
-    def fetch_model(self, request: FetchRequest, caller: Caller) -> AsyncIterator[ModelChunk]:
-        return chunks(self._catalogue.find(request.model), request.file, request.offset)
+    async def fetch_model(self, request: FetchRequest, caller: Caller) -> AsyncIterator[ModelChunk]:
+        caller.speak()
+        model = self._catalogue.find(request.model)
+        with self._quotas.fetching(caller.account, self._clock.now()):
+            async for chunk in chunks(model, request.file, request.offset):
+                yield chunk
 
 
 def _updates(downloads: Iterable[Download]) -> tuple[PoolUpdate, ...]:

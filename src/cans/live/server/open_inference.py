@@ -36,13 +36,14 @@ class OpenInferenceService:
         return ModelDescription(found.name, found.inputs, found.outputs)
 
     async def model_infer(self, request: WholeRequest, caller: Caller) -> WholeReply:
+        caller.speak()
         model = self._model(request.model)
         inputs = request.arrays(model.inputs)
         wanted = request.outputs or model.outputs
         for name in wanted:
             if name not in model.outputs:
                 raise RemoteProtocolError(f"{model.name} has no output {name[:64]!r}")
-        answer = await self._back_ends.run_whole(model, inputs, caller.token_device)
+        answer = await self._back_ends.run_whole(model, inputs, caller)
         outputs = {name: np.asarray(answer.outputs[name]) for name in wanted}
         return WholeReply(model.name, request.id, outputs)
 

@@ -19,20 +19,26 @@ from cans.errors import InputError, RunError
 from cans.live.clock import Clock
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
+from cans.live.server.connections import RESERVED, Connections, raise_descriptor_limit
 from cans.live.server.edge_service import EdgeService
 from cans.live.server.fleet.recorder import Recorder
-from cans.live.server.gate import Gate, handlers
+from cans.live.server.gate import Gate
 from cans.live.server.identity import TokenFile
 from cans.live.server.open_inference import OpenInferenceService
 from cans.live.server.pools import Pools
+from cans.live.server.quotas import QuotaOptions, Quotas
+from cans.live.server.room import Room
+from cans.live.server.routes import handlers
+from cans.live.server.standard import add_health_and_reflection
 from cans.live.server.workers import Workers
 from cans.live.split import SplitModel
 from cans.live.store import open_store
-from cans.live.wire.health import add_health_and_reflection
+from cans.live.wire.inference import WHOLE
 from cans.live.wire.terms import Terms
 from cans.live.wire.tls import ServerTls
 
 _log = logging.getLogger(__name__)
+SLACK = 64 << 10  # bytes of a message beside its tensors: header, uploads, padding
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class ServerOptions:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # back-ends at a time
     queue: int = 16  # requests that may wait for a worker
     largest_message: int = 64 << 20  # bytes; VGG-16's largest crossing tensor has 12.8 MB
+    in_flight: int = 128 << 20  # bytes of requests at a time, of all callers
+    quotas: QuotaOptions = field(default_factory=QuotaOptions)
     observed: bool = True  # remember what devices do, for the page, Status and metrics
     drain_seconds: float = 10.0  # how long a shutdown waits for running requests
 
@@ -62,21 +70,43 @@ class EdgeServer:
         self.options = options
         self.catalogue = Catalogue(models, options.terms)
         self.workers = Workers(options.workers, options.queue)
+        self.back_ends = BackEnds(self.catalogue, self.workers)
         self.clock = Clock()
         self.recorder = Recorder(self.catalogue, self.clock.now, options.observed)
-        tokens = TokenFile(options.tokens) if options.tokens else None
-        self.gate = Gate(tokens, self.recorder.happenings, self.clock)
+        self.single = self._largest_single()
+        self.connections = Connections(raise_descriptor_limit() - RESERVED)
+        self.quotas = Quotas(options.quotas)
+        self.gate = self._gate()
         self.port = 0
         self.pools: Pools
         self._server: Any = None
         self._health: Any = None
+
+    def _largest_single(self) -> int:
+        """Bytes of one gRPC message: larger requests travel in pieces, except whole inputs of
+        clients that know nothing of pieces."""
+        inputs = max(sum(each.nbytes for each in model.inputs) for model in self.catalogue.models)
+        return min(max(WHOLE, 2 * inputs) + SLACK, self.options.largest_message)
+
+    def _gate(self) -> Gate:
+        options = self.options
+        mutual = options.tls is not None and options.tls.client_authority is not None
+        each = max(options.in_flight // 8, self.back_ends.largest() + self.single)
+        room = Room(max(options.in_flight, each), each)
+        tokens = TokenFile(options.tokens) if options.tokens else None
+        return Gate(
+            tokens, mutual, room, self.connections, self.quotas, self.single,
+            self.recorder.happenings, self.clock,
+        )  # fmt: skip
 
     async def __aenter__(self) -> EdgeServer:
         options = self.options
         happenings = self.recorder.happenings
         self.pools = Pools(open_store(options.store), self.catalogue, self.clock, happenings)
         try:
-            self._server = grpc.aio.server(options=_grpc_options(options))
+            self._server = grpc.aio.server(
+                options=_grpc_options(options.largest_message, self.single)
+            )
             self._add_services()
             self.port = self._bind()
             await self.pools.recall()
@@ -86,19 +116,19 @@ class EdgeServer:
         self.pools.start()
         self.recorder.start()
         await self._server.start()
+        self.connections.start(self.port)
         _log.info("listening", extra={"port": self.port, "policy": options.terms.policy.name})
         return self
 
     def _add_services(self) -> None:
-        back_ends = BackEnds(self.catalogue, self.workers)
         name = f"{socket.gethostname()}:{os.getpid()}"
         edge = EdgeService(
-            name, self.catalogue, self.pools, back_ends, self.clock, self.options.largest_message,
-            self.recorder,
+            name, self.catalogue, self.pools, self.back_ends, self.quotas, self.clock,
+            self.options.largest_message, self.recorder,
         )  # fmt: skip
-        whole = OpenInferenceService(self.catalogue, back_ends)
+        whole = OpenInferenceService(self.catalogue, self.back_ends)
         self._server.add_generic_rpc_handlers(handlers(self.gate, edge, whole))
-        self._health = add_health_and_reflection(self._server)
+        self._health = add_health_and_reflection(self.gate, self._server)
 
     def _bind(self) -> int:
         listen, tls = self.options.listen, self.options.tls
@@ -121,16 +151,19 @@ class EdgeServer:
         await self._health.enter_graceful_shutdown()
         self.pools.end_watches()
         await self._server.stop(self.options.drain_seconds)
+        await self.connections.stop()
         self.workers.close()
         await self.pools.close()
         self.recorder.close()
         _log.info("stopped")
 
 
-def _grpc_options(options: ServerOptions) -> list[tuple[str, int]]:
+def _grpc_options(largest: int, single: int) -> list[tuple[str, int]]:
     return [
-        ("grpc.max_receive_message_length", options.largest_message),
-        ("grpc.max_send_message_length", options.largest_message),
+        ("grpc.max_receive_message_length", single),
+        ("grpc.max_send_message_length", largest),
+        ("grpc.max_concurrent_streams", 128),
+        ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.max_metadata_size", 16 << 10),
         # One server per port, or a second one would quietly take half of the devices.
         ("grpc.so_reuseport", 0),

@@ -1,70 +1,33 @@
 """The bounded pool of threads in which back-ends run, and who may wait for one.
 
 A request that would wait behind a full queue, or that could not be done before its deadline, is
-refused at once, so that its device answers locally instead of waiting for nothing.
+refused at once, so that its device answers locally instead of waiting for nothing. Devices take
+turns: one that sends much waits behind itself, not the others behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
 from contextlib import suppress
 from time import perf_counter
 
-from cans.errors import Busy
+from cans.errors import Busy, Unreachable
+from cans.live.server.admission import Admission, Ticket
 from cans.live.server.backends import Answer, Work
 from cans.live.server.metrics import Histogram
 from cans.live.split import HalfRun
 
-_SMOOTHING = 0.2  # weight of the newest measurement in the expected time of a job
 
+class _Job:
+    """Work on its way through the queue."""
 
-class Admission:
-    """Counts jobs and estimates how long a new one would wait. No clock, no threads."""
-
-    def __init__(self, workers: int, queue: int) -> None:
-        self.workers = workers
-        self.queue = queue
-        self._inside: list[float] = []  # expected ms of every job admitted and not yet finished
-        self._expected: dict[Hashable, float] = {}
-
-    @property
-    def inside(self) -> int:
-        """Jobs that are running or waiting."""
-        return len(self._inside)
-
-    def expected_ms(self, kind: Hashable) -> float:
-        """How long a job of this kind takes; 0 before the first one."""
-        return self._expected.get(kind, 0.0)
-
-    def wait_ms(self) -> float:
-        """How long a job admitted now would wait for a worker."""
-        if len(self._inside) < self.workers:
-            return 0.0
-        return sum(self._inside) / self.workers
-
-    def admit(self, kind: Hashable, remaining_ms: float | None) -> float:
-        """Take a job in, or raise `Busy`. Returns a ticket to give back with `finished`."""
-        if len(self._inside) >= self.workers + self.queue:
-            raise Busy(f"{len(self._inside)} requests are waiting or running; answer locally")
-        expected = self.expected_ms(kind)
-        if remaining_ms is not None:
-            needed = self.wait_ms() + expected
-            if needed > remaining_ms:
-                raise Busy(f"would take {needed:.0f} ms, the deadline is in {remaining_ms:.0f} ms")
-        self._inside.append(expected)
-        return expected
-
-    def finished(self, kind: Hashable, ticket: float, compute_ms: float | None) -> None:
-        """A job has left; None: it was never run."""
-        self._inside.remove(ticket)
-        if compute_ms is not None:
-            before = self._expected.get(kind, compute_ms)
-            self._expected[kind] = before + _SMOOTHING * (compute_ms - before)
-
-
-_Timed = tuple[HalfRun, float, float]  # a run, and when it started and ended
+    def __init__(self, work: Work, ticket: Ticket) -> None:
+        self.work = work
+        self.ticket = ticket
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Answer] = self.loop.create_future()
+        self.arrived = perf_counter()
 
 
 class Workers:
@@ -73,7 +36,15 @@ class Workers:
     def __init__(self, workers: int, queue: int) -> None:
         self.admission = Admission(workers, queue)
         self.queue_ms = Histogram()
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="back-end")
+        self._jobs: dict[Ticket, _Job] = {}  # waiting or running
+        self._changed = threading.Condition()
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"back-end-{i}", daemon=True)
+            for i in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def inside(self) -> int:
@@ -81,37 +52,83 @@ class Workers:
 
     async def run(self, work: Work) -> Answer:
         kind = (work.model.digest, work.point, work.codec)  # such jobs take equally long
-        ticket = self.admission.admit(kind, work.remaining_ms)
-        arrived = perf_counter()
-        loop = asyncio.get_running_loop()
+        with self._changed:
+            ticket, displaced = self.admission.admit(
+                kind, work.remaining_ms, work.device, work.weight
+            )
+            job = self._jobs[ticket] = _Job(work, ticket)
+            if displaced is not None:
+                reason = "the queue is full, and others wait for their turn; answer locally"
+                self._end(self._jobs.pop(displaced), Busy(reason))
+            self._changed.notify()
+        try:
+            return await job.answer
+        except asyncio.CancelledError:
+            # A request whose client has gone holds its worker until the run ends; one still
+            # waiting never starts.
+            with self._changed:
+                if self.admission.withdraw(ticket):
+                    del self._jobs[ticket]
+            raise
 
-        def left(future: Future[_Timed]) -> None:
-            # Only when its thread is done with it: a request whose client has gone still holds its
-            # worker until the run ends; one still waiting never starts.
-            compute_ms = None
-            if not future.cancelled() and future.exception() is None:
-                _, start, end = future.result()
-                compute_ms = (end - start) * 1e3
-            with suppress(RuntimeError):  # the loop has closed: nobody counts any more
-                loop.call_soon_threadsafe(self.admission.finished, kind, ticket, compute_ms)
+    # --- in the threads ---
 
-        future = self._threads.submit(_timed, work)
-        future.add_done_callback(left)
-        run, start, end = await asyncio.wrap_future(future)
-        queue_ms = (start - arrived) * 1e3
-        self.queue_ms.add(queue_ms)
-        return Answer(run.outputs, (end - start) * 1e3, queue_ms, not run.settled)
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                while (ticket := self.admission.next()) is None:
+                    if self._closing:
+                        return
+                    self._changed.wait()
+                job = self._jobs[ticket]
+            start = perf_counter()
+            run: HalfRun | None = None
+            error: BaseException | None = None
+            try:
+                run = _run(job.work)
+            except (
+                BaseException
+            ) as raised:  # whatever it is, its caller is told and not this thread
+                error = raised
+            end = perf_counter()
+            queue_ms, compute_ms = (start - job.arrived) * 1e3, (end - start) * 1e3
+            with self._changed:
+                del self._jobs[ticket]
+                self.admission.finished(ticket, None if error else compute_ms)
+                if run is not None:
+                    self.queue_ms.add(queue_ms)
+            if run is None:
+                self._end(job, error or RuntimeError("no result"))
+            else:
+                self._end(job, Answer(run.outputs, compute_ms, queue_ms, not run.settled))
+
+    @staticmethod
+    def _end(job: _Job, result: Answer | BaseException) -> None:
+        def tell() -> None:
+            if job.answer.done():
+                return
+            if isinstance(result, BaseException):
+                job.answer.set_exception(result)
+            else:
+                job.answer.set_result(result)
+
+        with suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            job.loop.call_soon_threadsafe(tell)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        with self._changed:
+            self._closing = True
+            for ticket in self.admission.drop_waiting():
+                self._end(self._jobs.pop(ticket), Unreachable("the server is stopping"))
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
 
-def _timed(work: Work) -> _Timed:
-    start = perf_counter()
+def _run(work: Work) -> HalfRun:
     model, codec = work.model, work.model.codecs[work.point, work.codec]
     crossing = {
         each.name: codec.decode(data, tuple(each.shape), each.dtype)
         for each, data in zip(model.points[work.point].tensors, work.tensors, strict=True)
     }
-    run = model.executor.run_back(work.point, crossing)
-    return run, start, perf_counter()
+    return model.executor.run_back(work.point, crossing)

@@ -126,12 +126,14 @@ class PostgresStore(Store):
         wanted = tuple(keys)
         if not wanted:
             return {}
-        places = ",".join(["(%s,%s,%s,%s,%s)"] * len(wanted))
+        # Columns as arrays: a statement has at most 65,535 parameters.
         query = (
             "SELECT model, version, policy, part, scope, epoch, round FROM cans_pools "
-            f"WHERE (model, version, policy, part, scope) IN ({places})"
+            "WHERE (model, version, policy, part, scope) IN (SELECT * FROM "
+            "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]))"
         )
-        rows = self._select(query, tuple(field for key in wanted for field in key))
+        columns = tuple(list(each) for each in zip(*wanted, strict=True))
+        rows = self._select(query, columns)
         return {PoolKey(*row[:5]): (row[5], row[6]) for row in rows}
 
     def accounts(self) -> list[Account]:

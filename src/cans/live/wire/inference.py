@@ -28,8 +28,10 @@ from cans.live.wire.proto import edge
 
 MOST_DIMENSIONS = 32  # as NumPy has
 LARGEST_POINT = 1 << 16
+WHOLE = 4 << 20
+"""Requests up to this size travel as one message (benchmarks/request_path.py)."""
 PIECE = 1 << 20
-"""Bytes of a piece of a large request: both sides copy some while others travel."""
+"""Larger ones travel in pieces of this size: both sides copy some while others travel."""
 
 
 class TensorMeta(NamedTuple):
@@ -142,7 +144,8 @@ class Assembly:
     def __init__(self, sizes: Iterable[int]) -> None:
         self._sizes = tuple(sizes)
         self._total = sum(self._sizes)
-        self._view = memoryview(bytearray(self._total))
+        # Not zeroed: that would take the event loop's time before a byte has come.
+        self._view = np.empty(self._total, np.uint8).data
         self._at = 0
 
     def add(self, piece: bytes) -> None:

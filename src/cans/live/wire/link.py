@@ -9,18 +9,11 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from cans.errors import (
-    Busy,
-    CansError,
-    DeadlineExceeded,
     InputError,
-    LocalProtocolError,
-    Refused,
-    RemoteProtocolError,
-    StoreError,
     Unreachable,
 )
 from cans.live.wire.account import StatusReply, StatusRequest
-from cans.live.wire.inference import InferReply, InferRequest
+from cans.live.wire.inference import WHOLE, InferReply, InferRequest
 from cans.live.wire.messages import (
     JoinRequest,
     PoolNews,
@@ -32,42 +25,13 @@ from cans.live.wire.messages import (
     Welcome,
 )
 from cans.live.wire.model_files import FetchRequest, ModelChunk
+from cans.live.wire.status import translated
 from cans.live.wire.tls import ClientTls
 
 Message = TypeVar("Message")
 
-WHOLE = 4 << 20
-"""Requests up to this size travel as one message (benchmarks/request_path.py)."""
 PROBE_BYTES = (8 << 10, 64 << 10)
 """What probes send up; the rows of a table's `probe` are about these."""
-
-_CODES = grpc.StatusCode
-_REFUSALS = {
-    _CODES.UNAUTHENTICATED,
-    _CODES.PERMISSION_DENIED,
-    _CODES.NOT_FOUND,
-    _CODES.FAILED_PRECONDITION,
-    _CODES.OUT_OF_RANGE,
-    _CODES.UNIMPLEMENTED,
-}
-
-
-def translated(error: Any) -> CansError:
-    """What a gRPC error means, by who is to blame."""
-    code, details = error.code(), error.details() or "no details"
-    if code is _CODES.ABORTED:
-        return StoreError(details)
-    if code in (_CODES.UNAVAILABLE, _CODES.CANCELLED):
-        return Unreachable(f"the server does not answer: {details}")
-    if code is _CODES.DEADLINE_EXCEEDED:
-        return DeadlineExceeded("the server did not answer in time")
-    if code is _CODES.RESOURCE_EXHAUSTED:
-        return Busy(details)
-    if code in _REFUSALS:
-        return Refused(details, code.name)
-    if code is _CODES.INVALID_ARGUMENT:
-        return LocalProtocolError(f"the server did not understand us: {details}")
-    return RemoteProtocolError(f"the server failed ({code.name}): {details}")
 
 
 class Pending(Generic[Message]):

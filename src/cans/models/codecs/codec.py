@@ -50,6 +50,14 @@ class Codec(ABC):
     ) -> NDArray[Any]:
         """The tensor; `PayloadError` unless the bytes are exactly such a tensor."""
 
+    def check(self, payload: bytes | memoryview, shape: tuple[int, ...], dtype: str) -> None:
+        """`PayloadError` for bytes that would cost more to decode than any this codec writes.
+        Cheap: a server asks before it takes a worker."""
+        if self.exact_size and len(payload) > max(self.size(shape, dtype), _as_is(shape, dtype)):
+            raise PayloadError(
+                f"{len(payload)} bytes are no {self.name} of shape {list(shape)[:8]}"
+            )
+
     @abstractmethod
     def size(self, shape: tuple[int, ...], dtype: str = "float32") -> int:
         """Bytes on the wire, exactly or as predicted."""
@@ -107,6 +115,10 @@ class FloatCodec(Codec):
         kind = np.dtype(dtype)
         body = self.body_size(shape) if _is_float(kind) else prod(shape) * kind.itemsize
         return HEADER.size + body
+
+
+def _as_is(shape: tuple[int, ...], dtype: str) -> int:
+    return HEADER.size + prod(shape) * np.dtype(dtype).itemsize
 
 
 def exactly(body: memoryview, dtype: np.dtype[Any], count: int) -> NDArray[Any]:

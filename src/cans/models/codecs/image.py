@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cans.errors import InputError
-from cans.models.codecs.codec import Codec, FloatCodec, exactly, register
+from cans.models.codecs.codec import Codec, FloatCodec, PayloadError, exactly, register
 
 _JPEG_SHARE = 0.11  # of one byte per colour value, typical of quality 90
+_START_OF_SCAN = b"\xff\xda"  # never in the data of a scan, where 0xff is followed by 0 or 0xd0-d7
+_MOST_SCANS = 16  # what we write has one, a progressive picture about ten
 _JPEG_TABLES = 600  # bytes that every JPEG begins with
 
 
@@ -93,6 +95,12 @@ class Jpeg(Pixels):
                 "the codec jpeg sends pictures at point 0 only; declare --image MEAN/STD"
             )
         return Jpeg(image)
+
+    def check(self, payload: bytes | memoryview, shape: tuple[int, ...], dtype: str) -> None:
+        """A picture is written in few scans; each further one is as much work as the whole."""
+        scans = bytes(payload).count(_START_OF_SCAN)
+        if scans > _MOST_SCANS:
+            raise PayloadError(f"a JPEG of {scans} scans; at most {_MOST_SCANS}")
 
     def compressed(self, pixels: NDArray[np.uint8]) -> bytes:
         return to_jpeg(pixels)

@@ -1,0 +1,127 @@
+"""Who may wait for a worker, and whose turn it is. No clock, no threads: the times come in.
+
+Start-time fair queueing: every job gets a virtual start, that of its device's previous job plus
+what that one was expected to take (divided by the device's weight), but never before the job that
+runs now; the lowest runs next. A device that sends sixty requests at once thus takes turns with one
+that sends a single one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from cans.errors import Busy
+
+_SMOOTHING = 0.2  # weight of the newest measurement in the expected time of a job
+_LEAST_MS = 0.01  # of a job nobody has timed: its turn must count for something
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """A job that was admitted; tickets are equal only to themselves."""
+
+    kind: Hashable
+    device: str
+    expected_ms: float
+    start: float  # virtual
+
+
+class Admission:
+    """Counts jobs, estimates how long a new one would wait, and says which is next."""
+
+    def __init__(self, workers: int, queue: int) -> None:
+        self.workers = workers
+        self.queue = queue
+        self._running: set[Ticket] = set()
+        self._waiting: dict[str, list[Ticket]] = {}  # by device, in order
+        self._expected: dict[Hashable, float] = {}
+        self._now = 0.0  # virtual time: the start of the job that was begun last
+        self._finish: dict[str, float] = {}  # virtual, of each device's last job
+
+    @property
+    def inside(self) -> int:
+        """Jobs that are running or waiting."""
+        return len(self._running) + self.waiting
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def expected_ms(self, kind: Hashable) -> float:
+        """How long a job of this kind takes; 0 before the first one."""
+        return self._expected.get(kind, 0.0)
+
+    def wait_ms(self, device: str = "") -> float:
+        """How long a job of this device, admitted now, would wait for a worker: behind its own, and
+        behind as many of every other device."""
+        if self.inside < self.workers:
+            return 0.0
+        turn = len(self._waiting.get(device, ())) + 1
+        ahead = sum(each.expected_ms for each in self._running)
+        for other, line in self._waiting.items():
+            ahead += sum(each.expected_ms for each in (line if other == device else line[:turn]))
+        return ahead / self.workers
+
+    def admit(
+        self, kind: Hashable, remaining_ms: float | None, device: str = "", weight: float = 1.0
+    ) -> tuple[Ticket, Ticket | None]:
+        """Take a job in, or raise `Busy`. Returns its ticket, and that of the job which loses its
+        place in a full queue to it: the last one of the device that has most waiting."""
+        expected = self.expected_ms(kind)
+        if remaining_ms is not None:
+            needed = self.wait_ms(device) + expected
+            if needed > remaining_ms:
+                raise Busy(f"would take {needed:.0f} ms, the deadline is in {remaining_ms:.0f} ms")
+        displaced = None
+        if self.inside >= self.workers + self.queue:
+            displaced = self._longest_line(len(self._waiting.get(device, ())))
+            if displaced is None:
+                raise Busy(f"{self.inside} requests are waiting or running; answer locally")
+            self.withdraw(displaced)
+        start = max(self._now, self._finish.get(device, 0.0))
+        self._finish[device] = start + max(expected, _LEAST_MS) / weight
+        ticket = Ticket(kind, device, expected, start)
+        self._waiting.setdefault(device, []).append(ticket)
+        return ticket, displaced
+
+    def _longest_line(self, mine: int) -> Ticket | None:
+        """The last job of the longest line, if it is longer than the newcomer's would be."""
+        longest = max(self._waiting.values(), key=len, default=None)
+        return longest[-1] if longest is not None and len(longest) > mine + 1 else None
+
+    def next(self) -> Ticket | None:
+        """The job to run now, if one waits; it is running from then on."""
+        line = min(self._waiting.values(), key=lambda each: each[0].start, default=None)
+        if line is None:
+            return None
+        ticket = line[0]
+        self.withdraw(ticket)
+        self._running.add(ticket)
+        self._now = max(self._now, ticket.start)
+        if len(self._finish) > 1024:  # those that lie behind say nothing any more
+            self._finish = {who: at for who, at in self._finish.items() if at > self._now}
+        return ticket
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a waiting job out of the queue; False: it is not waiting."""
+        line = self._waiting.get(ticket.device)
+        if line is None or ticket not in line:
+            return False
+        line.remove(ticket)
+        if not line:
+            del self._waiting[ticket.device]
+        return True
+
+    def drop_waiting(self) -> list[Ticket]:
+        """Take every waiting job out."""
+        found = [each for line in self._waiting.values() for each in line]
+        self._waiting.clear()
+        return found
+
+    def finished(self, ticket: Ticket, compute_ms: float | None) -> None:
+        """A running job has left; None: it failed."""
+        self._running.discard(ticket)
+        if compute_ms is not None:
+            before = self._expected.get(ticket.kind, compute_ms)
+            self._expected[ticket.kind] = before + _SMOOTHING * (compute_ms - before)

@@ -1,0 +1,239 @@
+"""A server that is attacked keeps its memory and its honest devices."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cans.errors import Busy, Refused
+from cans.live.device.device import Device
+from cans.live.logs import LONGEST_VALUE, MOST_LINES, Throttle, bounded
+from cans.live.server import connections, room
+from cans.live.server.quotas import QuotaOptions, Quotas
+from cans.live.server.room import Room
+from tests.live.attackers import ATTACKS, WITHOUT_TOKEN, Attack
+from tests.live.attacks import LARGEST_MB, Server, attacked, information
+from tests.live.running import running, terms
+from tests.live.toy import example, toy
+
+# --- real servers ---
+
+
+@pytest.fixture(scope="module")
+def attacked_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Device]]:
+    folder = tmp_path_factory.mktemp("attacked")
+    server = Server("mobilenet_v2", folder)
+    try:
+        with server.honest_device(folder) as device:
+            yield server, device
+    finally:
+        server.stop()
+
+
+def zeros(device: Device) -> dict[str, Any]:
+    return {each.name: np.zeros(each.shape, each.dtype) for each in device.model.inputs}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_for_a_second(name: str, attacked_server: tuple[Server, Device]) -> None:
+    server, device = attacked_server
+    token = "" if name in WITHOUT_TOKEN else "enemy-token"
+    attack = Attack(server.port, 1.0, token, information(device))
+    ATTACKS[name](attack)
+    attack.close()
+    assert attack.tried > 0
+    device.infer(zeros(device))
+    device.settle()
+    assert device.last is not None
+    assert device.last.answered_by.endswith(str(server.port))
+    assert server.peak_mb() < LARGEST_MB
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_for_a_minute(name: str, tmp_path: Path) -> None:
+    server = Server("mobilenet_v2", tmp_path)
+    try:
+        with server.honest_device(tmp_path) as device:
+            found = attacked(name, server, device, zeros(device), 60.0)
+    finally:
+        server.stop()
+    assert found.fallbacks == 0
+    assert found.peak_mb < LARGEST_MB
+    assert found.attacked_ms <= 2 * found.calm_ms
+
+
+def test_idle_connections_are_closed_and_used_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "SWEEP_SECONDS", 0.1)
+    with (
+        running(toy(), terms=terms("cans", fresh_pools=True)) as server,
+        Device(server.address, toy(), state=tmp_path) as device,
+    ):
+        silent = [socket.create_connection(("127.0.0.1", server.server.port)) for _ in range(50)]
+        until = time.monotonic() + 20
+        while server.server.connections.closed < 50 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert server.server.connections.closed == 50
+        for each in silent:
+            each.close()
+        time.sleep(0.7)  # the device says nothing for longer than that
+        device.testbed(force=0)
+        device.infer(example())
+        device.settle()
+        assert device.last is not None
+        assert device.last.answered_by == server.address
+        assert server.server.connections.closed == 50
+
+
+def test_one_identity_has_a_few_connections_only() -> None:
+    seen = connections.Connections(1000)
+    for port in range(connections.MOST_OF_ONE):
+        seen.known(f"ipv4:10.0.0.1:{port}", "greedy")
+    with pytest.raises(Refused, match="connections already"):
+        seen.known("ipv4:10.0.0.1:999", "greedy")
+    seen.known("ipv4:10.0.0.1:1000", "modest")
+
+
+# --- room for requests ---
+
+
+def of(function: Callable[[], Awaitable[None]]) -> None:
+    async def bounded_in_time() -> None:
+        async with asyncio.timeout(10):
+            await function()
+
+    asyncio.run(bounded_in_time())
+
+
+def test_room_is_bounded_for_each_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "WAIT_SECONDS", 0.05)
+
+    async def main() -> None:
+        found = Room(100, 40)
+        a = await found.enter("a", 40)
+        with pytest.raises(Busy):
+            await found.enter("a", 1)
+        b = await found.enter("b", 40)
+        with pytest.raises(Busy):
+            await found.enter("c", 40)
+        b.shrink(10)
+        await found.enter("c", 40)
+        with pytest.raises(Busy, match="there is room for 40"):
+            await found.enter("d", 41)
+        a.leave()
+        assert found.used == 50
+        await b.grow(30)
+
+    of(main)
+
+
+def test_who_waits_for_room_gets_it_in_turn() -> None:
+    async def main() -> None:
+        found = Room(10, 10)
+        first = await found.enter("a", 10)
+        order: list[str] = []
+
+        async def wait(name: str) -> None:
+            place = await found.enter(name, 10)
+            order.append(name)
+            place.leave()
+
+        waiting = []
+        for name in ("greedy", "greedy", "greedy", "modest"):
+            waiting.append(asyncio.create_task(wait(name)))
+            await asyncio.sleep(0)
+        waiting.pop(0).cancel()  # who gives up leaves nothing behind
+        await asyncio.sleep(0)
+        first.leave()
+        await asyncio.gather(*waiting)
+        assert order[:2] == ["greedy", "modest"]
+        assert (found.used, found._waiting, found._used_by) == (0, {}, {})
+
+    of(main)
+
+
+def test_a_caller_has_so_many_requests_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "WAIT_SECONDS", 0.05)
+
+    async def main() -> None:
+        found = Room(1 << 30, 1 << 30)
+        places = [await found.enter("a", 1) for _ in range(room.MOST_INSIDE)]
+        with pytest.raises(Busy):
+            await found.enter("a", 1)
+        await found.enter("b", 1)
+        places[0].leave()
+        await found.enter("a", 1)
+
+    of(main)
+
+
+# --- quotas ---
+
+
+def test_new_senders_are_few_and_known_ones_free() -> None:
+    quotas = Quotas(QuotaOptions(senders=3, senders_per_hour=3600.0, all_senders=5))
+    for i in range(3):
+        quotas.sender("a", i, 0.0)
+    for _ in range(10):
+        quotas.sender("a", 1, 0.0)
+    with pytest.raises(Refused, match="one device, at most 3"):
+        quotas.sender("a", 3, 0.0)
+    quotas.sender("a", 3, 1.0)
+    quotas.sender("b", 0, 1.0)
+    with pytest.raises(Refused, match="all devices"):
+        [quotas.sender(f"c{i}", i, 1.0) for i in range(20)]
+
+
+def test_open_streams_are_counted_until_they_end() -> None:
+    quotas = Quotas(QuotaOptions(watches=1, all_watches=2))
+    with quotas.watching("a", 0.0):
+        with pytest.raises(Refused, match="of one device"), quotas.watching("a", 0.0):
+            pass
+        with (
+            quotas.watching("b", 0.0),
+            pytest.raises(Refused, match="of all devices"),
+            quotas.watching("c", 0.0),
+        ):
+            pass
+    with quotas.watching("a", 0.0):
+        pass
+
+
+def test_a_quota_that_is_hit_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    quotas = Quotas(QuotaOptions(senders=1, senders_per_hour=0.0))
+    quotas.sender("a", "the first", 0.0)
+    for now in (0.0, 1.0, 2.0, 61.0):
+        for i in range(5):
+            with pytest.raises(Refused):
+                quotas.sender("a", (now, i), now)
+    assert [each.getMessage() for each in caplog.records] == ["quota reached"] * 2
+
+
+# --- lines of the log ---
+
+
+def test_lines_are_bounded_in_length_and_number() -> None:
+    import logging
+
+    assert len(bounded("x" * 10**6)) < LONGEST_VALUE + 20
+    assert bounded(3.5) == 3.5
+    throttle = Throttle()
+    kept = []
+    for i in range(1000):
+        record = logging.makeLogRecord({"msg": "refused", "created": 100.0 + i / 1000})
+        kept.append(throttle.filter(record))
+    assert sum(kept) == MOST_LINES
+    later = logging.makeLogRecord({"msg": "refused", "created": 111.0})
+    assert throttle.filter(later)
+    assert later.not_shown == 1000 - MOST_LINES  # type: ignore[attr-defined]
