@@ -12,7 +12,7 @@ from cans.learning import Choice, Hyperparameters, Latencies, policy_named
 from cans.learning.plausibility import Limits
 from cans.live.device.device import Device
 from cans.live.device.timing import Measured, Offline
-from cans.simulation.engines.reference import _expected, _measured, play
+from cans.simulation.engines.reference import expected_latency, measured_latency, play
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.named import World, make_world
 from tests.live.running import running, terms
@@ -31,8 +31,10 @@ class Trace:
     round: int = 0
 
     def latencies(self, choice: Choice, measured: Measured) -> Latencies:
-        expected = _expected(self.world, self.episode, self.round)[:, choice.row]
-        return Latencies(*_measured(self.world, self.episode, self.round, choice.row, expected))
+        expected = expected_latency(self.world, self.episode, self.round)[:, choice.row]
+        return Latencies(
+            *measured_latency(self.world, self.episode, self.round, choice.row, expected)
+        )
 
     def offline(self, measured: Offline) -> Offline:
         choices = self.episode.offline_choice[self.device].tolist()

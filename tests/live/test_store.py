@@ -14,6 +14,7 @@ import pytest
 
 from cans.errors import InputError, Refused, StoreError
 from cans.learning import EdgeAggregator, SufficientStatistics, Upload
+from cans.learning.grouping import SPAN, Family
 from cans.live.store import Judged, MemoryStore, Refusals, Store, open_store
 from tests.live.postgres import Postgres
 from tests.live.values import KEY, statistics, upload
@@ -38,7 +39,57 @@ def _drop_tables(server: Postgres) -> None:
     import psycopg
 
     with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals")
+        connection.execute(
+            "DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals, cans_groups, "
+            "cans_members"
+        )
+
+
+FAMILY = Family("model", "1x3x224x224", "CPUExecutionProvider")
+
+
+def test_groups_are_found_by_speed_and_kept(opener: Callable[[], Store]) -> None:
+    store = opener()
+    assert store.group(FAMILY, ("unknown", "0"), 0.0) is None
+    found = [
+        store.group(FAMILY, (f"d{i}", "0"), ms) for i, ms in enumerate((20.0, 300.0, 25.0, 310.0))
+    ]
+    assert found == ["auto-1", "auto-2", "auto-1", "auto-2"]
+    other = FAMILY._replace(label="rpi5")
+    assert store.group(other, ("d0", "0"), 300.0) == "rpi5/auto-1"
+    store.close()
+    store = opener()
+    assert store.group(FAMILY, ("d1", "0"), 0.0) == "auto-2"
+    assert store.group(FAMILY, ("d1", "0"), 20.0) == "auto-2", "it keeps its group"
+    assert store.group(FAMILY, ("d1", "0"), 20.0, moved=True) == "auto-1"
+    assert store.group(FAMILY, ("d1", "0"), 0.0) == "auto-1"
+    assert store.group(FAMILY, ("d1", "1"), 310.0) == "auto-2", "another life, another machine"
+    store.close()
+
+
+def test_devices_that_join_two_servers_at_once_find_the_same_groups(
+    opener: Callable[[], Store], request: pytest.FixtureRequest
+) -> None:
+    """Forty devices of three speeds through two connections: no group twice, none too wide."""
+    shared = "postgres" in request.node.callspec.id
+    stores = [opener(), opener()] if shared else [opener()] * 2
+    speeds = [(f"d{i}", (20.0, 90.0, 400.0)[i % 3] * (1 + 0.004 * i)) for i in range(40)]
+
+    def join(each: tuple[int, tuple[str, float]]) -> str | None:
+        number, (device, ms) = each
+        return stores[number % 2].group(FAMILY, (device, "0"), ms)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(join, enumerate(speeds)))
+    groups = {name: {i % 3 for i, each in enumerate(found) if each == name} for name in set(found)}
+    assert sorted(groups) == ["auto-1", "auto-2", "auto-3"]
+    assert sorted(len(kinds) for kinds in groups.values()) == [1, 1, 1]
+    with stores[0]._transaction() as transaction:
+        spans = transaction.spans(FAMILY)
+    assert len(spans) == 3
+    assert all(span.width <= SPAN for span in spans)
+    for each in dict.fromkeys(stores):
+        each.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import numpy as np
 
 from cans.learning import linear, physical
 from cans.learning.arrays import Array, BoolArray
+from cans.learning.grouping import outgrown
 from cans.learning.layout import exploration_weight, fleet_state
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
@@ -97,7 +98,8 @@ class DeviceLearner:
     def join(self, offline: Sequence[tuple[int, float]] = ()) -> tuple[Upload, ...]:
         """Take in offline experience, (choice, front latency in ms) each; returns sequence 0 of
         each shared part, for the server. What is pooled comes back with the first download."""
-        started = (part.start(offline) for part in self._parts.values())
+        fresh = [part for part in self._parts.values() if part.sequence == 0]  # others have joined
+        started = (part.start(offline) for part in fresh)
         return tuple(upload for upload in started if upload is not None)
 
     # --- the three verbs ---
@@ -196,6 +198,22 @@ class DeviceLearner:
         return tuple(part.in_flight or part.upload() for part in shared)
 
     # --- looking inside ---
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether this device's own front-end runs at another pace than its group's: as little of
+        the difference as is left when it is shrunk towards the group must be large."""
+        part = self._parts.get("front")
+        if part is None or not self._state.physics.used or part.part.spread == 0.0:
+            return False
+        self.get_ready()
+        return outgrown(float(self._state.physics.pace[0, part.number]))
+
+    @property
+    def whole_ms(self) -> float:
+        """What the whole model takes on this device, by the present estimate; 0: not known."""
+        part = self._parts.get("front")
+        return 0.0 if part is None else float(self._state.mean[0, part.number, -1])
 
     def pools(self) -> tuple[PoolKey, ...]:
         """The shared pools this device takes part in."""

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from math import inf, log
 from typing import NamedTuple
 
+AUTO = "auto"
+"""The type of a device whose type nobody named."""
+
 SPAN = 1.8
 """The slowest device of a group takes at most so many times as long as its fastest one."""
 

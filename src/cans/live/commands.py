@@ -165,9 +165,12 @@ def device(
     model: Annotated[
         str | None, typer.Option(help="ONNX file or built-in name; the server's if not given.")
     ] = None,
-    type_: Annotated[str, typer.Option("--type", help="Devices of a type learn together.")] = (
-        "device"
-    ),
+    type_: Annotated[
+        str,
+        typer.Option(
+            "--type", help="Prefix of the group that the server finds for it; auto: no prefix."
+        ),
+    ] = "auto",
     network: Annotated[str, typer.Option(help="Devices on a network learn together.")] = "default",
     input_: Annotated[
         str, typer.Option("--input", metavar="FILE", help="An .npz of inputs, or random.")

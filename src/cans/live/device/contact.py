@@ -47,22 +47,33 @@ class Contact:
         self.accounts = Accounts()
         self._stream: Stream[PoolNews] | None = None
         self._closed = False
+        self.whole_ms = 0.0  # of the whole model on this device; 0: not measured
 
     # --- joining ---
 
     def join(
-        self, server: int, identity: DeviceIdentity, model: str, uploads: Sequence[Upload] = ()
+        self,
+        server: int,
+        identity: DeviceIdentity,
+        model: str,
+        uploads: Sequence[Upload] = (),
+        moved: bool = False,
     ) -> Welcome:
-        """Join and wait; raises why not."""
-        request = JoinRequest(identity, model, tuple(uploads))
+        """Join and wait; raises why not. `moved`: ask for another group."""
+        request = JoinRequest(
+            identity, model, tuple(uploads), self.whole_ms, self._options.provider, moved
+        )
         return self.links[server].join(request, self._options.connect_seconds)
 
-    def join_later(self, server: int, identity: DeviceIdentity, model: str) -> None:
+    def join_later(
+        self, server: int, identity: DeviceIdentity, model: str, moved: bool = False
+    ) -> None:
         """Join in the background; a `Welcomed` or `NotWelcomed` will come."""
 
         def work() -> None:
             try:
-                self._inbox.put(Welcomed(server, self.join(server, identity, model)))
+                welcome = self.join(server, identity, model, moved=moved)
+                self._inbox.put(Welcomed(server, welcome))
             except CansError as error:
                 self._inbox.put(NotWelcomed(server, error))
             except Exception as error:  # a closed channel, on the way out

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 
 from cans.errors import CansError, DeadlineExceeded, InputError, StoreError
 from cans.learning import DeviceIdentity, Upload
+from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
 from cans.live.device.agent import Agent, Task
 from cans.live.device.breaker import BreakerSettings
@@ -32,7 +34,7 @@ from cans.live.device.report import Report
 from cans.live.device.request import Job, Rounds
 from cans.live.device.route import Route
 from cans.live.device.session import Tending
-from cans.live.device.startup import OwnModel, first_welcome, remembered
+from cans.live.device.startup import FirstWelcome, OwnModel, first_welcome, remembered
 from cans.live.device.statefile import StateFile, default_folder, free_slot
 from cans.live.device.timing import Monotonic, Stopwatch
 from cans.live.device.warmstart import measure_whole, offline_runs
@@ -42,6 +44,7 @@ from cans.live.preparing import prepare_fronts
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.usage import Usage
 from cans.live.wire.link import parse_servers
+from cans.live.wire.messages import Welcome
 
 
 class Device:
@@ -56,7 +59,7 @@ class Device:
         self,
         server: str,
         model: str | PathLike[str] | SplitModel | None = None,
-        type: str = "device",
+        type: str = AUTO,
         *,
         stopwatch: Stopwatch | None = None,
         progress: Progress | None = None,
@@ -102,8 +105,9 @@ class Device:
         self._experience = Experience(state, self._file, self.model)
         self._rounds = Rounds(options, self.model, self._experience, self._contact, self._random)
         if options.local:
-            measure_whole(self.model, self._random, self._rounds.times)
+            self._contact.whole_ms = measure_whole(self.model, self._random, self._rounds.times)
         if welcome is not None:
+            welcome = self._with_group(*welcome)
             self._accept(*welcome)
         self._experience.save()
         tending = Tending(
@@ -115,6 +119,15 @@ class Device:
             Usage(self.model.executor, "front"), self._clock,
         )  # fmt: skip
         self._agent.start()
+
+    def _with_group(self, server: int, welcome: Welcome) -> FirstWelcome:
+        """The welcome with the group that the server finds for a device of this speed."""
+        if welcome.group or not welcome.terms.policy.grouped or not self._contact.whole_ms:
+            return server, welcome
+        with suppress(CansError):  # the agent will ask again
+            who = self._experience.state.identity
+            return server, self._contact.join(server, who, self.model.digest)
+        return server, welcome
 
     def _accept(self, server: int, welcome: Any) -> None:
         self._experience.accept(welcome)
@@ -225,6 +238,12 @@ class Device:
     @property
     def identity(self) -> DeviceIdentity:
         return self._experience.state.identity
+
+    @property
+    def group(self) -> str:
+        """With whom this device learns its front-end: the group that the server found, or its
+        type."""
+        return self._experience.learning_identity.type
 
     @property
     def refused(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from cans.errors import CansError, Refused, RemoteProtocolError
 from cans.learning import (
     Choice,
+    DeviceIdentity,
     DeviceLearner,
     Latencies,
     PartitionTable,
@@ -42,6 +43,7 @@ class Experience:
         self._must_last = False  # what it is behind with must survive a power cut
         self.terms: Terms | None = None
         self.learner: DeviceLearner | None = None
+        self._group = ""  # that the server found; empty: none, the type counts
         self._dimensions: dict[PoolKey, int] = {}
         self.known: dict[PoolKey, Version] = {}  # the pools adopted last
         if state.welcome:
@@ -64,7 +66,10 @@ class Experience:
         """Learn under a server's terms. What was learned under others is kept apart."""
         terms, table = welcome.terms, welcome.table
         check_table(table, self._model)
-        if not self._same(terms, table):
+        if not welcome.group:  # a server without its store cannot tell: it is as before
+            welcome = replace(welcome, group=self._group if terms.policy.grouped else "")
+        if not self._same(terms, table) or welcome.group != self._group:
+            self._group = welcome.group
             self._begin(terms, table)
         self.adopt(welcome.pools)
         self._state = replace(self._state, welcome=welcome.without_pools().to_bytes())
@@ -76,8 +81,24 @@ class Experience:
             and self.learner.table.version == table.version
         )
 
+    @property
+    def learning_identity(self) -> DeviceIdentity:
+        """Who this device is to its pools: of the group that the server found."""
+        who = self._state.identity
+        return who._replace(type=self._group or who.type)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether this device has become another machine than its group knows."""
+        return bool(self._group) and self.learner is not None and self.learner.outgrown
+
+    @property
+    def whole_ms(self) -> float:
+        """What the whole model takes on this device, by the present estimate."""
+        return 0.0 if self.learner is None else self.learner.whole_ms
+
     def _begin(self, terms: Terms, table: PartitionTable) -> None:
-        identity = self._state.identity
+        identity = self.learning_identity
         before = self.learner.records() if self.learner else self._state.records
         self.learner = DeviceLearner(table, terms.policy, identity, terms.hyperparameters)
         self.terms = terms
@@ -93,7 +114,7 @@ class Experience:
         self.known = dict.fromkeys(self._dimensions, (0, 0))
         joined = self._state.joined if before else False
         self._state = replace(
-            self._state, former=tuple(left), joined=joined and bool(kept or not terms.policy.parts)
+            self._state, former=tuple(left), joined=joined and len(kept) == len(ours)
         )
 
     # --- offline experience ---

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
+from cans.learning.grouping import AUTO
 from cans.live.device.breaker import BreakerSettings
 from cans.live.wire.tls import ClientTls
 
@@ -16,7 +17,7 @@ class DeviceOptions:
     """How a device runs."""
 
     servers: tuple[str, ...]  # tried in order; the device stays with one that answers
-    type: str  # devices of one type share what they learn of their front-ends
+    type: str = AUTO  # a prefix of the group that the server finds for this device; "auto": none
     network: str = "default"  # devices on one network share what they learn of the link
     device: str | None = None  # its name; None: made up once and kept in the state
     state: Path | None = None  # folder of its memory; None: a free one below ~/.local/state/cans
@@ -30,6 +31,7 @@ class DeviceOptions:
     exits: tuple[tuple[str, float], ...] = ()  # early-exit outputs and how sure they must be
     keep_memory: bool = True  # of large messages (glibc), for the whole process: see memory.py
     seed: int | None = None  # of warm-start points and random choices; None: by chance
+    provider: str = "CPUExecutionProvider"  # what executes the model; devices of others learn apart
     slowdown: float = 1.0  # testbeds: every block takes so many times its own time
     pace_mbps: float | None = None  # testbeds: uploads take at least as long as on such a link
     prepare: bool = False  # build and warm every front-end before the first inference

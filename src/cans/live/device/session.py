@@ -40,6 +40,7 @@ from cans.live.wire.link import PROBE_BYTES
 from cans.live.wire.messages import Welcome
 
 _log = logging.getLogger(__name__)
+_MOVE_SECONDS = 60.0  # between two changes of a device's group
 _RETRY_SECONDS = 1.0  # between tries to deliver an upload, or to watch again
 
 
@@ -67,6 +68,7 @@ class Tending:
         self._send_at: float | None = 0.0  # when to try again to deliver; now: from a former life
         self._watching = False
         self._watch_at = 0.0
+        self._move_at = 0.0
         self._arriving = True  # at a server: nothing was looked at yet
         self._probing = False
         self._trouble = "no server has been reached yet"
@@ -106,10 +108,25 @@ class Tending:
             self._watching = True
             device = self._experience.state.identity.device
             self._contact.watch(self._route.usable, device, self._experience.known)
+        self._move_if_outgrown(now)
         if self._arriving and self._route.usable is not None:
             self._arriving = False
             if self._experience.wants_all_probes():
                 self._probe(PROBE_BYTES)
+
+    def _move_if_outgrown(self, now: float) -> None:
+        """A device that has become another machine learns with others of its kind from now on.
+        What it has not delivered yet belongs to the group that it leaves."""
+        usable = self._route.usable
+        if usable is None or now < self._move_at or not self._experience.outgrown:
+            return
+        self._move_at = now + _MOVE_SECONDS
+        if self._experience.owes:
+            self._move_at = now + _RETRY_SECONDS
+            return
+        self._contact.whole_ms = self._experience.whole_ms
+        who = self._experience.state.identity
+        self._contact.join_later(usable, who, self._digest, moved=True)
 
     def _wants_to_watch(self) -> bool:
         terms = self._experience.terms

@@ -14,6 +14,7 @@ from cans import models
 from cans.cache import cache_folder
 from cans.errors import CansError, DeadlineExceeded, InputError, ModelError, Refused, Unreachable
 from cans.learning import DeviceIdentity
+from cans.learning.grouping import AUTO
 from cans.live.device.contact import Contact
 from cans.live.device.options import DeviceOptions
 from cans.live.device.route import Route
@@ -33,7 +34,8 @@ def remembered(file: StateFile, options: DeviceOptions) -> DeviceState:
     """The state of last time, or a new one; a new one has a new incarnation."""
     state = file.load()
     if state is None:
-        device = options.device or f"{options.type}-{secrets.token_hex(4)}"
+        kind = "device" if options.type == AUTO else options.type
+        device = options.device or f"{kind}-{secrets.token_hex(4)}"
         who = DeviceIdentity(device, secrets.token_hex(8), options.type, options.network)
         return DeviceState(who)
     who = state.identity._replace(type=options.type, network=options.network)

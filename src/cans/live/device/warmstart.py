@@ -43,11 +43,15 @@ def offline_runs(
     return found
 
 
-def measure_whole(model: SplitModel, random: np.random.Generator, times: LocalTimes) -> None:
-    """One whole run, so that deadlines know how long this device needs by itself."""
+def measure_whole(model: SplitModel, random: np.random.Generator, times: LocalTimes) -> float:
+    """Whole runs, so that deadlines know how long this device needs by itself; returns the lower of
+    two in milliseconds, which one disturbance does not change."""
     inputs = random_inputs(model.inputs, random)
+    model.executor.run_front(model.last, inputs)  # builds what it needs
+    seconds = []
     for _ in range(2):
         start = perf_counter()
         model.executor.run_front(model.last, inputs)
-        seconds = perf_counter() - start
-    times.ran_whole(seconds)
+        seconds.append(perf_counter() - start)
+    times.ran_whole(seconds[-1])
+    return 1e3 * min(seconds)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from cans.errors import RemoteProtocolError, StoreError
 from cans.learning import DeviceIdentity, Download, PoolKey, Upload
+from cans.learning.grouping import AUTO, Family
 from cans.learning.part import pool_key
 from cans.live.clock import Clock
 from cans.live.sending import chunks
@@ -69,9 +70,11 @@ class EdgeService:
         identity = request.identity
         caller.may_speak_for(identity.device)
         model = self._catalogue.find(request.model)
+        group = await self._group_if_it_can(model, request)
         merged = await self._merge(request.uploads, caller)
-        current = await self._load_if_it_can(self._keys(model, identity))
-        self._happenings.add(Joined(self._clock.now(), identity, model.digest))
+        learning = identity._replace(type=group or identity.type)
+        current = await self._load_if_it_can(self._keys(model, learning))
+        self._happenings.add(Joined(self._clock.now(), learning, model.digest))
         _log.info("device joined", extra={**identity._asdict(), "model": model.name})
         return Welcome(
             self.name,
@@ -83,7 +86,23 @@ class EdgeService:
             self._largest,
             model.name,
             model.files[0].sha256 if model.files else "",
+            group,
         )
+
+    async def _group_if_it_can(self, model: SplitModel, request: JoinRequest) -> str:
+        """The group of a joining device; empty if devices of this policy learn by their types."""
+        if not self._catalogue.terms.policy.grouped:
+            return ""
+        shape = ";".join("x".join(map(str, each.shape)) for each in model.inputs)
+        label = "" if request.identity.type == AUTO else request.identity.type
+        family = Family(model.digest, shape, request.provider, label)
+        try:
+            return await self._pools.group(
+                family, request.identity, request.whole_ms, request.moved
+            )
+        except StoreError as error:
+            _log.error("no group found", extra={"reason": str(error)})
+            return ""
 
     async def _load_if_it_can(self, keys: list[PoolKey]) -> list[Download]:
         """A device may join a server whose store is away, and use what it knows itself."""

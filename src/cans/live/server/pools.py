@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cans.errors import Refused, RemoteProtocolError, StoreError
-from cans.learning import Download, PoolKey, Upload
+from cans.learning import DeviceIdentity, Download, PoolKey, Upload
+from cans.learning.grouping import Family
 from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
@@ -89,6 +90,13 @@ class Pools:
             )
         reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
         return Judged(upload, reason or "")
+
+    async def group(
+        self, family: Family, identity: DeviceIdentity, whole_ms: float, moved: bool
+    ) -> str:
+        """With whom a device learns its front-end; empty: nobody can tell yet."""
+        member = (identity.device, identity.incarnation)
+        return await self._in_thread(self._store.group, family, member, whole_ms, moved) or ""
 
     async def recall(self) -> None:
         """Name the devices whose uploads were kept out before this server started."""

@@ -19,9 +19,12 @@ from cans.learning.edge import (
     restarted,
     rules_of,
 )
+from cans.learning.grouping import Family, Span, placed
 
 MOST_POOLS = 100_000
 """More pools than any fleet has types and networks: beyond it someone is inventing names."""
+MOST_MEMBERS = 100_000
+"""More devices than any fleet has."""
 MOST_GAPS = 4096
 """Sequence numbers of one sender that may be ahead of a missing one."""
 MOST_COUNTED = 2**62
@@ -77,8 +80,13 @@ class Account:
         return self.pool.statistics.count + retired + self.refused
 
 
+Member = tuple[str, str]
+"""A device of a family: its name and its incarnation."""
+
+
 class Transaction(Protocol):
-    """One all-or-nothing change. A pool that was read stays locked until the end."""
+    """One all-or-nothing change. A pool that was read stays locked until the end, and so does a
+    family of groups whose spans were read."""
 
     def pool(self, key: PoolKey) -> StoredPool | None: ...
     def put_pool(self, key: PoolKey, stored: StoredPool) -> None: ...
@@ -86,6 +94,10 @@ class Transaction(Protocol):
     def put_received(self, sender: Sender, received: Received) -> None: ...
     def refusals(self, sender: Sender) -> Refusals | None: ...
     def put_refusals(self, sender: Sender, refusals: Refusals) -> None: ...
+    def spans(self, family: Family) -> tuple[Span, ...]: ...
+    def put_span(self, family: Family, number: int, span: Span) -> None: ...
+    def member(self, family: Family, member: Member) -> int | None: ...
+    def put_member(self, family: Family, member: Member, number: int) -> None: ...
 
 
 class Store(ABC):
@@ -103,6 +115,22 @@ class Store(ABC):
             for i in order:
                 merged[i] = _take_in(transaction, uploads[i], time)
         return [merged[i] for i in range(len(uploads))]
+
+    def group(
+        self, family: Family, member: Member, whole_ms: float, moved: bool = False
+    ) -> str | None:
+        """The name of a device's group: the one it has, unless it has `moved`, or the one that its
+        whole-model time puts it in. None: it has none, and no time is known (0)."""
+        with self._transaction() as transaction:
+            spans = transaction.spans(family)
+            number = transaction.member(family, member)
+            if number is None or (moved and whole_ms > 0):
+                if not whole_ms > 0:
+                    return None
+                number, grown = placed(spans, whole_ms)
+                transaction.put_span(family, number, grown[number])
+                transaction.put_member(family, member, number)
+        return family.name(number)
 
     def reset(self, key: PoolKey) -> Download:
         """Start a pool anew: the next epoch."""

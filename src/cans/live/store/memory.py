@@ -9,7 +9,17 @@ from threading import Lock
 from cans.errors import Refused
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Received, Sender, download_of
-from cans.live.store.base import MOST_POOLS, Account, Refusals, Store, StoredPool, Transaction
+from cans.learning.grouping import Family, Span
+from cans.live.store.base import (
+    MOST_MEMBERS,
+    MOST_POOLS,
+    Account,
+    Member,
+    Refusals,
+    Store,
+    StoredPool,
+    Transaction,
+)
 
 
 class MemoryStore(Store):
@@ -18,17 +28,23 @@ class MemoryStore(Store):
         self._pools: dict[PoolKey, StoredPool] = {}
         self._received: dict[Sender, Received] = {}
         self._refusals: dict[Sender, Refusals] = {}
+        self._spans: dict[Family, tuple[Span, ...]] = {}
+        self._members: dict[tuple[Family, Member], int] = {}
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         with self._lock:
-            changes = _Changes(self._pools, self._received, self._refusals)
+            changes = _Changes(
+                self._pools, self._received, self._refusals, self._spans, self._members
+            )
             yield changes
             if len(self._pools | changes.pools) > MOST_POOLS:
                 raise Refused(f"more than {MOST_POOLS} pools", "RESOURCE_EXHAUSTED")
             self._pools.update(changes.pools)
             self._received.update(changes.senders)
             self._refusals.update(changes.refused)
+            self._spans.update(changes.new_spans)
+            self._members.update(changes.members)
 
     def downloads(self, keys: Iterable[PoolKey]) -> list[Download]:
         with self._lock:
@@ -58,8 +74,13 @@ class _Changes:
         pools: dict[PoolKey, StoredPool],
         senders: dict[Sender, Received],
         refused: dict[Sender, Refusals],
+        spans: dict[Family, tuple[Span, ...]],
+        members: dict[tuple[Family, Member], int],
     ) -> None:
         self._old_pools, self._old_senders, self._old_refused = pools, senders, refused
+        self._old_spans, self._old_members = spans, members
+        self.new_spans: dict[Family, tuple[Span, ...]] = {}
+        self.members: dict[tuple[Family, Member], int] = {}
         self.pools: dict[PoolKey, StoredPool] = {}
         self.senders: dict[Sender, Received] = {}
         self.refused: dict[Sender, Refusals] = {}
@@ -81,3 +102,19 @@ class _Changes:
 
     def put_refusals(self, sender: Sender, refusals: Refusals) -> None:
         self.refused[sender] = refusals
+
+    def spans(self, family: Family) -> tuple[Span, ...]:
+        return self.new_spans.get(family) or self._old_spans.get(family, ())
+
+    def put_span(self, family: Family, number: int, span: Span) -> None:
+        spans = self.spans(family)
+        self.new_spans[family] = (*spans[:number], span, *spans[number + 1 :])
+
+    def member(self, family: Family, member: Member) -> int | None:
+        number = self.members.get((family, member))
+        return self._old_members.get((family, member)) if number is None else number
+
+    def put_member(self, family: Family, member: Member, number: int) -> None:
+        if len(self._old_members) >= MOST_MEMBERS:
+            raise Refused(f"more than {MOST_MEMBERS} devices", "RESOURCE_EXHAUSTED")
+        self.members[family, member] = number

@@ -17,7 +17,17 @@ import psycopg
 from cans.errors import Refused, StoreError
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Pool, Received, Sender, download_of
-from cans.live.store.base import MOST_POOLS, Account, Refusals, Store, StoredPool, Transaction
+from cans.learning.grouping import Family, Span
+from cans.live.store.base import (
+    MOST_MEMBERS,
+    MOST_POOLS,
+    Account,
+    Member,
+    Refusals,
+    Store,
+    StoredPool,
+    Transaction,
+)
 from cans.live.store.encoding import (
     COLUMNS,
     REFUSALS,
@@ -46,7 +56,18 @@ CREATE TABLE IF NOT EXISTS cans_refusals (
     sequence bigint NOT NULL, reason text NOT NULL, time float8 NOT NULL,
     PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
 );
+CREATE TABLE IF NOT EXISTS cans_groups (
+    model text, shape text, provider text, label text, number bigint,
+    low float8 NOT NULL, high float8 NOT NULL,
+    PRIMARY KEY (model, shape, provider, label, number)
+);
+CREATE TABLE IF NOT EXISTS cans_members (
+    model text, shape text, provider text, label text, device text, incarnation text,
+    number bigint NOT NULL,
+    PRIMARY KEY (model, shape, provider, label, device, incarnation)
+);
 """
+_FAMILY = "model = %s AND shape = %s AND provider = %s AND label = %s"
 _KEY = "model = %s AND version = %s AND policy = %s AND part = %s AND scope = %s"
 _SENDER = f"{_KEY} AND device = %s AND incarnation = %s"
 # Two servers that start together must not create the tables at once: an arbitrary lock number.
@@ -220,3 +241,38 @@ class _Rows:
         )
         values = (*key, device, incarnation, *astuple(refusals))
         self._connection.execute(query.encode(), values)
+
+    def spans(self, family: Family) -> tuple[Span, ...]:
+        # Groups that do not exist yet cannot be locked row by row: two servers would both make the
+        # first one. The lock is the family's, and ends with the transaction.
+        self._connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", ("\x1f".join(family),)
+        )
+        query = f"SELECT low, high FROM cans_groups WHERE {_FAMILY} ORDER BY number"
+        return tuple(Span(*row) for row in self._connection.execute(query.encode(), family))
+
+    def put_span(self, family: Family, number: int, span: Span) -> None:
+        self._connection.execute(
+            "INSERT INTO cans_groups VALUES (%s,%s,%s,%s,%s,%s,%s) "
+            "ON CONFLICT (model, shape, provider, label, number) "
+            "DO UPDATE SET (low, high) = (excluded.low, excluded.high)",
+            (*family, number, *span),
+        )
+
+    def member(self, family: Family, member: Member) -> int | None:
+        query = (
+            f"SELECT number FROM cans_members WHERE {_FAMILY} AND device = %s AND incarnation = %s"
+        )
+        row = self._connection.execute(query.encode(), (*family, *member)).fetchone()
+        return None if row is None else int(row[0])
+
+    def put_member(self, family: Family, member: Member, number: int) -> None:
+        count = self._connection.execute("SELECT count(*) FROM cans_members").fetchone()
+        if count is not None and count[0] >= MOST_MEMBERS:
+            raise Refused(f"more than {MOST_MEMBERS} devices", "RESOURCE_EXHAUSTED")
+        self._connection.execute(
+            "INSERT INTO cans_members VALUES (%s,%s,%s,%s,%s,%s,%s) "
+            "ON CONFLICT (model, shape, provider, label, device, incarnation) "
+            "DO UPDATE SET number = excluded.number",
+            (*family, *member, number),
+        )

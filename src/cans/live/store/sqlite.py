@@ -19,7 +19,17 @@ from typing import Any
 from cans.errors import Refused, StoreError
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Received, Sender, download_of
-from cans.live.store.base import MOST_POOLS, Account, Refusals, Store, StoredPool, Transaction
+from cans.learning.grouping import Family, Span
+from cans.live.store.base import (
+    MOST_MEMBERS,
+    MOST_POOLS,
+    Account,
+    Member,
+    Refusals,
+    Store,
+    StoredPool,
+    Transaction,
+)
 from cans.live.store.encoding import (
     COLUMNS,
     REFUSALS,
@@ -48,8 +58,19 @@ CREATE TABLE IF NOT EXISTS refusals (
     sequence INTEGER NOT NULL, reason TEXT NOT NULL, time REAL NOT NULL,
     PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS groups (
+    model TEXT, shape TEXT, provider TEXT, label TEXT, number INTEGER,
+    low REAL NOT NULL, high REAL NOT NULL,
+    PRIMARY KEY (model, shape, provider, label, number)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS members (
+    model TEXT, shape TEXT, provider TEXT, label TEXT, device TEXT, incarnation TEXT,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (model, shape, provider, label, device, incarnation)
+) WITHOUT ROWID;
 PRAGMA user_version = 1;
 """
+_FAMILY = "model = ? AND shape = ? AND provider = ? AND label = ?"
 _KEY = "model = ? AND version = ? AND policy = ? AND part = ? AND scope = ?"
 _SENDER = f"{_KEY} AND device = ? AND incarnation = ?"
 
@@ -173,3 +194,22 @@ class _Rows:
         key, device, incarnation = sender
         values = (*key, device, incarnation, *astuple(refusals))
         self._connection.execute(f"REPLACE INTO refusals VALUES (?{11 * ',?'})", values)
+
+    def spans(self, family: Family) -> tuple[Span, ...]:
+        query = f"SELECT low, high FROM groups WHERE {_FAMILY} ORDER BY number"
+        return tuple(Span(*row) for row in self._connection.execute(query, family))
+
+    def put_span(self, family: Family, number: int, span: Span) -> None:
+        values = (*family, number, *span)
+        self._connection.execute("REPLACE INTO groups VALUES (?,?,?,?,?,?,?)", values)
+
+    def member(self, family: Family, member: Member) -> int | None:
+        query = f"SELECT number FROM members WHERE {_FAMILY} AND device = ? AND incarnation = ?"
+        row = self._connection.execute(query, (*family, *member)).fetchone()
+        return None if row is None else int(row[0])
+
+    def put_member(self, family: Family, member: Member, number: int) -> None:
+        if self._connection.execute("SELECT count(*) FROM members").fetchone()[0] >= MOST_MEMBERS:
+            raise Refused(f"more than {MOST_MEMBERS} devices", "RESOURCE_EXHAUSTED")
+        values = (*family, *member, number)
+        self._connection.execute("REPLACE INTO members VALUES (?,?,?,?,?,?,?)", values)

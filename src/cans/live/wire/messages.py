@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from cans.errors import RemoteProtocolError
@@ -43,6 +44,9 @@ class JoinRequest:
     identity: DeviceIdentity
     model: str = ""  # digest or name; empty: the server's only one
     uploads: tuple[Upload, ...] = ()  # whatever is not yet acknowledged
+    whole_ms: float = 0.0  # the whole model on this device, the lower of two runs; 0: not known
+    provider: str = ""  # what executes the model on this device
+    moved: bool = False  # the device is another machine than its group knows
 
     def to_bytes(self) -> bytes:
         return to_bytes(
@@ -50,6 +54,9 @@ class JoinRequest:
                 identity=learned.identity_out(self.identity),
                 model=self.model,
                 uploads=map(learned.upload_out, self.uploads),
+                whole_ms=self.whole_ms,
+                provider=self.provider,
+                moved=self.moved,
             )
         )
 
@@ -57,8 +64,15 @@ class JoinRequest:
     def from_bytes(cls, data: bytes) -> JoinRequest:
         message = parse(edge.JoinRequest, data)
         identity = learned.identity_in(message.identity)
+        if not 0.0 <= message.whole_ms < inf:
+            raise RemoteProtocolError(f"a whole model in {message.whole_ms} ms")
         return cls(
-            identity, optional_name(message.model, "model"), learned.uploads_in(message.uploads)
+            identity,
+            optional_name(message.model, "model"),
+            learned.uploads_in(message.uploads),
+            message.whole_ms,
+            optional_name(message.provider, "execution provider"),
+            message.moved,
         )
 
 
@@ -75,6 +89,7 @@ class Welcome:
     largest_message: int = 64 << 20  # bytes
     model_name: str = ""
     model_file_sha256: str = ""  # of the file that FetchModel sends; empty: it sends none
+    group: str = ""  # with whom the device learns its front-end; empty: by its type
 
     def to_bytes(self) -> bytes:
         message = edge.Welcome(
@@ -86,6 +101,7 @@ class Welcome:
             largest_message=self.largest_message,
             model_name=self.model_name,
             model_file_sha256=self.model_file_sha256,
+            group=self.group,
         )
         terms.terms_out(self.terms, message)
         return to_bytes(message)
@@ -103,6 +119,7 @@ class Welcome:
             integer(message.largest_message, "largest message"),
             optional_name(message.model_name, "model"),
             optional_name(message.model_file_sha256, "digest of the model file"),
+            optional_name(message.group, "group"),
         )
 
     def without_pools(self) -> Welcome:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cans.learning.grouping import Family, Span, placed
+from cans.learning.grouping import AUTO, Family, Span, placed
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
 
@@ -24,6 +24,6 @@ def grouped(world: World, episode: Episode) -> World:
     for device in order:
         label = world.types[world.type_of[device]]
         number, spans[label] = placed(spans.get(label, ()), float(episode.whole_ms[device]))
-        family = Family(world.table.model, "", "", "" if label == "auto" else label)
+        family = Family(world.table.model, "", "", "" if label == AUTO else label)
         group_of[device] = groups.setdefault(family.name(number), len(groups))
     return replace(world, types=tuple(groups), type_of=group_of)

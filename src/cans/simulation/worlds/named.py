@@ -12,6 +12,7 @@ import numpy as np
 
 from cans.errors import InputError, unknown_name
 from cans.learning.arrays import Array, IntArray
+from cans.learning.grouping import AUTO
 from cans.learning.table import PartitionTable
 from cans.models.points.cost import Half
 from cans.simulation.worlds.backbones import PROBE_BYTES, choices_of, load_table
@@ -239,7 +240,7 @@ def mislabelled(model: str, devices: int) -> World:
 
 def relabelled(world: World, name: str, labels: IntArray) -> World:
     """The same devices under other labels; a single label is none."""
-    types = world.types if labels.any() else ("auto",)
+    types = world.types if labels.any() else (AUTO,)
     return replace(world, name=name, types=types, type_of=labels)
 
 
