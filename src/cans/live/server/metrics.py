@@ -44,49 +44,79 @@ class Histogram:
                 return bound
         return 0.0
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus has them."""
-        found, seen = [], 0
-        for bound, count in zip((*map(str, BOUNDS_MS), "+Inf"), self.counts, strict=True):
-            seen += count
-            found.append((bound, float(seen)))
-        return found
+
+class Collector:
+    """Every metric of a server; asked by a thread of the exporter."""
+
+    def __init__(self, server: EdgeServer) -> None:
+        from cans.live.server.fleet.measures import Measures
+
+        self._server = server
+        self._measures = Measures(server.recorder)
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        from cans.live.server.fleet.measures import METRICS, series
+
+        self._server.recorder.digest()
+        histograms, counted = self._measures.read()
+        numbers = {**counted, **self._counters(), **self._gauges()}
+        families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        for name, metric in METRICS.items():
+            if metric.kind == "histogram":
+                family = HistogramMetricFamily(name, metric.help, labels=metric.labels)
+                for key in series(histograms, name):
+                    buckets = histograms[key]
+                    family.add_metric(key[1:], buckets.cumulative(), buckets.sum)
+            else:
+                family = families[metric.kind](name, metric.help, labels=metric.labels)
+                for key in series(numbers, name):
+                    family.add_metric(key[1:], numbers[key])
+                if not metric.labels and not family.samples:
+                    family.add_metric((), 0)
+            yield family
+
+    def _counters(self) -> dict[tuple[str, ...], float]:
+        server = self._server
+        return {
+            **{("cans_calls_total", *key): count for key, count in list(server.gate.calls.items())},
+            ("cans_uploads_total", "merged"): server.pools.merged,
+            ("cans_uploads_total", "refused"): server.pools.refused,
+            ("cans_happenings_dropped_total",): server.recorder.happenings.dropped,
+        }
+
+    def _gauges(self) -> dict[tuple[str, ...], float]:
+        from cans.live.server.fleet.status import totals
+
+        server = self._server
+        with server.recorder.lock:
+            found = totals(server.recorder)
+        states = {"new": 0, "offloading": 0, "local": 0, "breaker": 0, "gone": 0, **found["states"]}
+        return {
+            **{("cans_devices", state): count for state, count in states.items()},
+            ("cans_requests_inside",): server.workers.inside,
+            ("cans_workers",): server.options.workers,
+            ("cans_saved_seconds", "local"): found["saved_local_s"],
+            ("cans_saved_seconds", "offload"): found["saved_offload_s"],
+        }
 
 
 def expose(server: EdgeServer, listen: str) -> None:
     """Answer scrapes on HOST:PORT."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
     except ImportError:
         raise InputError("--metrics needs more packages; pip install 'cans-edge[server]'") from None
     host, _, port = listen.rpartition(":")
     if not port.isdigit():
         raise InputError(f"--metrics must be HOST:PORT, not {listen!r}")
-
-    class Collector:
-        def collect(self) -> Iterator[Any]:
-            calls = CounterMetricFamily("cans_calls", "Calls by status", labels=["method", "code"])
-            for (method, code), count in sorted(server.gate.calls.items()):
-                calls.add_metric([method, code], count)
-            yield calls
-            uploads = CounterMetricFamily("cans_uploads", "Uploads by verdict", labels=["verdict"])
-            uploads.add_metric(["merged"], server.pools.merged)
-            uploads.add_metric(["refused"], server.pools.refused)
-            yield uploads
-            inside = server.workers.inside
-            yield GaugeMetricFamily("cans_requests_inside", "Running or waiting", value=inside)
-            waits = server.workers.queue_ms
-            queue = HistogramMetricFamily("cans_queue_ms", "Waiting for a worker")
-            queue.add_metric([], waits.buckets(), waits.sum)
-            yield queue
-
     registry = CollectorRegistry()
-    registry.register(Collector())
+    registry.register(Collector(server))
     try:
         start_http_server(int(port), host or "0.0.0.0", registry=registry)
     except OSError as error:

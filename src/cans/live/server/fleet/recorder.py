@@ -6,11 +6,13 @@ waits for it. Everything is bounded: devices, inferences of each, events.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cans.errors import CansError
 from cans.learning import DeviceIdentity, PoolKey
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.fleet.device_record import DeviceRecord
@@ -26,6 +28,7 @@ from cans.live.server.fleet.happenings import (
     Watching,
 )
 
+_log = logging.getLogger(__name__)
 MOST_DEVICES = 2000
 MOST_EVENTS = 500
 DIGEST_SECONDS = 0.2
@@ -93,9 +96,19 @@ class Recorder:
         with self.lock:
             happenings = self.happenings.take()
             for each in happenings:
-                self._take_in(each)
+                try:
+                    self._take_in(each)
+                except CansError as error:  # of a model that has gone meanwhile, say
+                    _log.debug("not recorded", extra={"reason": str(error)})
         for listener in self.listeners:
             listener(happenings)
+
+    def model_name(self, digest: str) -> str:
+        """Its name, or the digest of one that has gone."""
+        try:
+            return self._catalogue.find(digest).name
+        except CansError:
+            return digest[:12]
 
     def now(self) -> float:
         return self._now()
