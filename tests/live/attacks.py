@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,9 @@ class Outcome:
 
     attack: str
     tried: int
-    calm_ms: float  # median of the honest device before
-    attacked_ms: float  # and meanwhile
-    answered: int  # requests of the honest device meanwhile ...
+    calm_ms: float  # median of an honest device at a server that is not attacked
+    attacked_ms: float  # and of another one at this server, request by request in turn
+    answered: int  # requests of the latter ...
     fallbacks: int  # ... and how many of them the server did not answer
     peak_mb: float  # resident, of the server
 
@@ -43,6 +44,8 @@ class Server:
 
     def __init__(self, model: str, folder: Path, *more: str) -> None:
         self.port = free_port()
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "server.log"
         tokens = folder / "tokens"
         tokens.write_text("honest honest-token\nenemy enemy-token\n")
@@ -69,10 +72,10 @@ class Server:
         assert found is not None
         return int(found.group(1)) / 1024
 
-    def honest_device(self, folder: Path) -> Device:
+    def honest_device(self) -> Device:
         """One that always offloads its raw input."""
         device = Device(
-            f"127.0.0.1:{self.port}", "mobilenet_v2", state=folder / "device", device="honest",
+            f"127.0.0.1:{self.port}", "mobilenet_v2", state=self.folder / "device", device="honest",
             token="honest-token", seed=1,
         )  # fmt: skip
         device.testbed(force=0)
@@ -87,39 +90,53 @@ def _few_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
 
 
-def honest(device: Device, inputs: dict[str, Any], seconds: float) -> tuple[list[float], int]:
-    """What requests take, in ms, one after the other with pauses; and how many fell back."""
-    times, fallbacks = [], 0
+def attacked(name: str, folder: Path, seconds: float) -> Outcome:
+    """Attack a server for so long while an honest device uses it, and another one a second server:
+    what the attacker takes of this machine's processors, it takes from both."""
+    servers = [Server("mobilenet_v2", folder / each) for each in ("attacked", "calm")]
+    devices = [each.honest_device() for each in servers]
+    try:
+        _in_turn(devices, 3.0)
+        token = "" if name in WITHOUT_TOKEN else "enemy-token"
+        attacker = subprocess.Popen(
+            [sys.executable, "-m", "tests.live.attackers", name, str(servers[0].port),
+             str(seconds), token, json.dumps(information(devices[0]))],
+            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        time.sleep(1.0)
+        times, fallbacks = _in_turn(devices, seconds - 1.0)
+        out, _ = attacker.communicate(timeout=seconds + 60)
+        assert attacker.returncode == 0
+        assert servers[0].child.poll() is None, "the server died"
+        under, calm = (float(np.median(each)) for each in times)
+        return Outcome(name, int(out), calm, under, len(times[0]), fallbacks, servers[0].peak_mb())
+    finally:
+        for device in devices:
+            device.close()
+        for server in servers:
+            server.stop()
+
+
+def _in_turn(devices: Sequence[Device], seconds: float) -> tuple[list[list[float]], int]:
+    """What requests of each device take, in ms; and how many of the first fell back."""
+    times: list[list[float]] = [[] for _ in devices]
+    fallbacks = 0
+    inputs = zeros(devices[0])
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        begin = time.perf_counter()
-        device.infer(inputs)
-        times.append((time.perf_counter() - begin) * 1e3)
-        device.settle()
-        assert device.last is not None
-        fallbacks += bool(device.last.fallback)
-        time.sleep(0.05)
+        for i, device in enumerate(devices):
+            begin = time.perf_counter()
+            device.infer(inputs)
+            times[i].append((time.perf_counter() - begin) * 1e3)
+            device.settle()
+            assert device.last is not None
+            fallbacks += bool(device.last.fallback) and not i
+            time.sleep(0.05)
     return times, fallbacks
 
 
-def attacked(
-    name: str, server: Server, device: Device, inputs: dict[str, Any], seconds: float
-) -> Outcome:
-    """Attack a server for so long while an honest device uses it."""
-    calm, _ = honest(device, inputs, min(seconds, 10.0))
-    token = "" if name in WITHOUT_TOKEN else "enemy-token"
-    attacker = subprocess.Popen(
-        [sys.executable, "-m", "tests.live.attackers", name, str(server.port), str(seconds), token,
-         json.dumps(information(device))],
-        stdout=subprocess.PIPE, text=True, cwd=ROOT,
-    )  # fmt: skip
-    time.sleep(1.0)
-    times, fallbacks = honest(device, inputs, seconds - 1.0)
-    out, _ = attacker.communicate(timeout=seconds + 60)
-    assert attacker.returncode == 0
-    assert server.child.poll() is None, "the server died"
-    middle = [float(np.median(each)) for each in (calm, times)]
-    return Outcome(name, int(out), *middle, len(times), fallbacks, server.peak_mb())
+def zeros(device: Device) -> dict[str, Any]:
+    return {each.name: np.zeros(each.shape, each.dtype) for each in device.model.inputs}
 
 
 def information(device: Device) -> dict[str, Any]:
@@ -138,20 +155,11 @@ def information(device: Device) -> dict[str, Any]:
 
 
 def main(seconds: float, names: list[str]) -> None:
-    print("| attack | tried | honest device ms before | during | answers | fallbacks | peak MB |")
+    print("| attack | tried | not attacked ms | attacked ms | answers | fallbacks | peak MB |")
     print("|---|---|---|---|---|---|---|")
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            server = Server("mobilenet_v2", Path(folder))
-            try:
-                with server.honest_device(Path(folder)) as device:
-                    inputs = {
-                        each.name: np.zeros(each.shape, each.dtype) for each in device.model.inputs
-                    }
-                    honest(device, inputs, 3.0)
-                    found = attacked(name, server, device, inputs, seconds)
-            finally:
-                server.stop()
+            found = attacked(name, Path(folder), seconds)
         print(
             f"| {found.attack} | {found.tried} | {found.calm_ms:.1f} | {found.attacked_ms:.1f} | "
             f"{found.answered} | {found.fallbacks} | {found.peak_mb:.0f} |", flush=True,

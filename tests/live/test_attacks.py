@@ -7,9 +7,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from cans.errors import Busy, Refused
@@ -19,7 +17,7 @@ from cans.live.server import connections, room
 from cans.live.server.quotas import QuotaOptions, Quotas
 from cans.live.server.room import Room
 from tests.live.attackers import ATTACKS, WITHOUT_TOKEN, Attack
-from tests.live.attacks import LARGEST_MB, Server, attacked, information
+from tests.live.attacks import LARGEST_MB, Server, attacked, information, zeros
 from tests.live.running import running, terms
 from tests.live.toy import example, toy
 
@@ -31,14 +29,10 @@ def attacked_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     folder = tmp_path_factory.mktemp("attacked")
     server = Server("mobilenet_v2", folder)
     try:
-        with server.honest_device(folder) as device:
+        with server.honest_device() as device:
             yield server, device
     finally:
         server.stop()
-
-
-def zeros(device: Device) -> dict[str, Any]:
-    return {each.name: np.zeros(each.shape, each.dtype) for each in device.model.inputs}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -60,12 +54,7 @@ def test_an_attack_for_a_second(name: str, attacked_server: tuple[Server, Device
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_for_a_minute(name: str, tmp_path: Path) -> None:
-    server = Server("mobilenet_v2", tmp_path)
-    try:
-        with server.honest_device(tmp_path) as device:
-            found = attacked(name, server, device, zeros(device), 60.0)
-    finally:
-        server.stop()
+    found = attacked(name, tmp_path, 60.0)
     assert found.fallbacks == 0
     assert found.peak_mb < LARGEST_MB
     assert found.attacked_ms <= 2 * found.calm_ms

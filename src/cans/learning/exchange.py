@@ -108,7 +108,7 @@ class Watcher:
 
     def due(self, time: float) -> list[PoolKey]:
         """The pools to tell of now, in one message; empty: none."""
-        self._refill(time)
+        self.refill(time)
         if not self._urgent and (not self._waiting or self.tokens < 1.0):
             return []
         if not self._urgent:
@@ -127,10 +127,15 @@ class Watcher:
             return 0.0
         if not self._waiting:
             return None
-        self._refill(time)
+        return self.next_token(time)
+
+    def next_token(self, time: float) -> float:
+        """Seconds until it may be told of a change that is no news."""
+        self.refill(time)
         return max(1.0 - self.tokens, 0.0) * NEWS_SECONDS
 
-    def _refill(self, time: float) -> None:
+    def refill(self, time: float) -> None:
+        """Earn tokens for the time that has passed."""
         earned = max(time - self.refilled, 0.0) / NEWS_SECONDS
         self.tokens = min(self.tokens + earned, NEWS_BURST)
         self.refilled = max(time, self.refilled)

@@ -203,7 +203,7 @@ class EdgeService:
         with self._quotas.watching(request.device, self._clock.now()):
             self._happenings.add(Watching(self._clock.now(), request.device, True))
             try:
-                async for news in self._pools.watch(request.known):
+                async for news in self._pools.watch(request.device, request.known):
                     yield PoolNews(_updates(news), self._clock.now())
             finally:
                 self._happenings.add(Watching(self._clock.now(), request.device, False))

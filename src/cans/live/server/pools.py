@@ -12,19 +12,34 @@ from typing import Any, TypeVar
 
 from cans.errors import Refused, RemoteProtocolError, StoreError
 from cans.learning import DeviceIdentity, Download, PoolKey, Upload
+from cans.learning.edge import PLAIN
 from cans.learning.grouping import Family
 from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.fleet.happenings import Happenings
 from cans.live.server.fleet.happenings import Merged as UploadMerged
+from cans.live.server.news import News
 from cans.live.store import Judged, Merged, Refusals, Store
 from cans.live.wire.messages import Known, Version
 
 _log = logging.getLogger(__name__)
 MOST_RECALLED = 20  # devices whose refused uploads are named at start-up
+MOST_TOGETHER = 256  # requests whose uploads are merged in one transaction
 POLL_SECONDS = 0.25  # how soon another server's merges are noticed
 Result = TypeVar("Result")
+
+
+class _Group:
+    """Uploads of one request: all are merged, or none."""
+
+    def __init__(self, judged: list[Judged], merged: asyncio.Future[list[Merged]]) -> None:
+        self.judged = judged
+        self.merged = merged
+
+    def fail(self, error: Exception) -> None:
+        self.merged.set_exception(error)
+        self.merged.exception()  # whoever asked may have gone: that is no mistake of ours
 
 
 class Pools:
@@ -43,8 +58,10 @@ class Pools:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._now: dict[PoolKey, Download] = {}
-        self._changed = asyncio.Event()
-        self._watched: dict[PoolKey, int] = {}
+        policy = catalogue.terms.policy
+        self._news = News(self._now.get, PLAIN.ridge if policy.ridge is None else policy.ridge)
+        self._queue: list[_Group] = []  # to be merged together, as soon as the store is free
+        self._merger: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
         self._closing = False
         self.merged = 0  # uploads, each counted once however often it came
@@ -56,26 +73,44 @@ class Pools:
         """Durable when it returns; implausible uploads are counted, named and kept out."""
         if not uploads:
             return []
-        # A caller that goes away meanwhile must not keep the others from hearing of it.
-        return await asyncio.shield(asyncio.ensure_future(self._merge(uploads)))
-
-    async def _merge(self, uploads: Sequence[Upload]) -> list[Merged]:
-        now = self._clock.now()
         judged = [self._judge(upload) for upload in uploads]
-        merged = await self._in_thread(self._store.merge, judged, now)
-        for upload, each in zip(uploads, merged, strict=True):
-            self._note(each.download)
-            if each.repeated:
-                continue
-            self.merged += not each.refused
-            self.refused += bool(each.refused)
-            count, epoch = upload.statistics.count, each.download.epoch
-            self._happenings.add(
-                UploadMerged(now, upload.device, upload.key, epoch, count, each.refused)
-            )
-            if each.refused:
-                _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
-        return merged
+        group = _Group(judged, asyncio.get_running_loop().create_future())
+        self._queue.append(group)
+        if self._merger is None or self._merger.done():
+            self._merger = asyncio.create_task(self._merge_all())
+        # A caller that goes away meanwhile must not keep the others from hearing of it.
+        return await asyncio.shield(group.merged)
+
+    async def _merge_all(self) -> None:
+        """Merge what has queued while the store was busy, in one transaction, until nothing has."""
+        while self._queue:
+            groups, self._queue = self._queue[:MOST_TOGETHER], self._queue[MOST_TOGETHER:]
+            now = self._clock.now()
+            judged = [each.judged for each in groups]
+            try:
+                results = await self._in_thread(self._store.merge_groups, judged, now)
+            except Exception as error:
+                results = [error] * len(groups)
+            for group, result in zip(groups, results, strict=True):
+                if isinstance(result, Exception):
+                    group.fail(result)
+                    continue
+                for (upload, _), each in zip(group.judged, result, strict=True):
+                    self._merged(upload, each, now)
+                group.merged.set_result(result)
+
+    def _merged(self, upload: Upload, each: Merged, now: float) -> None:
+        self._note(each.download, upload.device)
+        if each.repeated:
+            return
+        self.merged += not each.refused
+        self.refused += bool(each.refused)
+        count, epoch = upload.statistics.count, each.download.epoch
+        self._happenings.add(
+            UploadMerged(now, upload.device, upload.key, epoch, count, each.refused)
+        )
+        if each.refused:
+            _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
 
     def _judge(self, upload: Upload) -> Judged:
         try:
@@ -135,27 +170,18 @@ class Pools:
 
     # --- telling ---
 
-    async def watch(self, pools: Known) -> AsyncIterator[list[Download]]:
-        """Every change of these pools from now on; several at once when they come fast."""
-        known = dict(pools)
-        for key in known:
-            self._watched[key] = self._watched.get(key, 0) + 1
-        try:
+    async def watch(self, device: str, known: Known) -> AsyncIterator[list[Download]]:
+        """What is new of these pools, by the rules of `learning.exchange`."""
+        with self._news.subscribed(device, known, self._clock.now()) as subscription:
             with suppress(StoreError):  # it will be read when it is back, or something is merged
                 await self.load(known)
+            for each in self.newer(known.items()):
+                subscription.changed(each, True, None)
             while not self._closing:
-                changed = self._changed
-                news = self.newer(known.items())
-                for each in news:
-                    known[each.key] = (each.epoch, each.round)
+                news = subscription.due(self._clock.now())
                 if news:
                     yield news
-                await changed.wait()
-        finally:
-            for key in known:
-                self._watched[key] -= 1
-                if not self._watched[key]:
-                    del self._watched[key]
+                await subscription.wait(self._clock.now)
 
     def start(self) -> None:
         if self._store.shared:
@@ -166,7 +192,7 @@ class Pools:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                versions = await self._in_thread(self._store.versions, list(self._watched))
+                versions = await self._in_thread(self._store.versions, self._news.watched)
                 known = {key: self._version(key) for key in versions}
                 stale = [key for key, version in versions.items() if version > known[key]]
                 if stale:
@@ -178,11 +204,10 @@ class Pools:
         pool = self._now.get(key)
         return (pool.epoch, pool.round) if pool else (-1, -1)
 
-    def _note(self, download: Download) -> None:
+    def _note(self, download: Download, sender: str | None = None) -> None:
         if (download.epoch, download.round) > self._version(download.key):
             self._now[download.key] = replace(download, acknowledged=None)
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self._news.changed(download, sender)
 
     async def _in_thread(self, function: Callable[..., Result], *words: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *words)
@@ -190,13 +215,15 @@ class Pools:
     def end_watches(self) -> None:
         """Let every stream of news end by itself, so that a shutdown need not wait for them."""
         self._closing = True
-        self._changed.set()
+        self._news.wake_all()
 
     async def close(self) -> None:
         if self._poller is not None:
             self._poller.cancel()
             with suppress(asyncio.CancelledError):
                 await self._poller
+        if self._merger is not None:
+            await self._merger
         self._thread.shutdown(wait=True)
         self._store.close()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from cans.errors import Refused
+from cans.errors import CansError, Refused
 from cans.learning import Download, PoolKey, Upload
 from cans.learning.edge import (
     Pool,
@@ -20,6 +20,7 @@ from cans.learning.edge import (
     rules_of,
 )
 from cans.learning.grouping import Family, Span, placed
+from cans.live.store.buffered import Buffered
 
 MOST_POOLS = 100_000
 """More pools than any fleet has types and networks: beyond it someone is inventing names."""
@@ -84,9 +85,8 @@ Member = tuple[str, str]
 """A device of a family: its name and its incarnation."""
 
 
-class Transaction(Protocol):
-    """One all-or-nothing change. A pool that was read stays locked until the end, and so does a
-    family of groups whose spans were read."""
+class PoolRows(Protocol):
+    """What merging reads and writes. A pool that was read stays locked until the end."""
 
     def pool(self, key: PoolKey) -> StoredPool | None: ...
     def put_pool(self, key: PoolKey, stored: StoredPool) -> None: ...
@@ -94,6 +94,11 @@ class Transaction(Protocol):
     def put_received(self, sender: Sender, received: Received) -> None: ...
     def refusals(self, sender: Sender) -> Refusals | None: ...
     def put_refusals(self, sender: Sender, refusals: Refusals) -> None: ...
+
+
+class Transaction(PoolRows, Protocol):
+    """One all-or-nothing change. A family of groups whose spans were read stays locked, too."""
+
     def spans(self, family: Family) -> tuple[Span, ...]: ...
     def put_span(self, family: Family, number: int, span: Span) -> None: ...
     def member(self, family: Family, member: Member) -> int | None: ...
@@ -112,9 +117,29 @@ class Store(ABC):
         order = sorted(range(len(uploads)), key=lambda i: uploads[i].upload.key)
         merged: dict[int, Merged] = {}
         with self._transaction() as transaction:
+            rows = Buffered(transaction)
             for i in order:
-                merged[i] = _take_in(transaction, uploads[i], time)
+                merged[i] = _take_in(rows, uploads[i], time)
+            rows.write()
         return [merged[i] for i in range(len(uploads))]
+
+    def merge_groups(
+        self, groups: Sequence[Sequence[Judged]], time: float
+    ) -> list[list[Merged] | Exception]:
+        """Merge several groups of uploads, each all or none, with one wait for the disk: a group
+        that cannot be merged costs the others a transaction of their own, and nothing else."""
+        if len(groups) > 1:
+            with suppress(Refused):
+                merged = self.merge([each for group in groups for each in group], time)
+                found = iter(merged)
+                return [[next(found) for _ in group] for group in groups]
+        results: list[list[Merged] | Exception] = []
+        for group in groups:
+            try:
+                results.append(self.merge(group, time))
+            except CansError as error:
+                results.append(error)
+        return results
 
     def group(
         self, family: Family, member: Member, whole_ms: float, moved: bool = False
@@ -166,7 +191,7 @@ class Store(ABC):
         """Commit when left normally, undo when left by an exception."""
 
 
-def _take_in(transaction: Transaction, judged: Judged, time: float) -> Merged:
+def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
     upload, refused = judged
     key, dimension = upload.key, upload.statistics.dimension
     stored = transaction.pool(key) or StoredPool(Pool.empty(dimension))

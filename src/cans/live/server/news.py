@@ -1,0 +1,146 @@
+"""Who watches which pools, and when each is told: the rules of `learning.exchange`, for thousands.
+
+A change that is news wakes every watcher of its pool. Any other wakes only those that may be told
+of such a change now (they have a token left); the others look again when their next token is due.
+So the work of a merge does not grow with the number of devices that watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from cans.learning import Download, PoolKey
+from cans.learning.exchange import Editions, Watcher
+from cans.live.wire.messages import Known
+
+Read = Callable[[PoolKey], Download | None]
+Key = TypeVar("Key")
+
+
+class Subscription:
+    """One stream of news."""
+
+    def __init__(self, watcher: Watcher, news: News) -> None:
+        self._watcher = watcher
+        self._news = news
+        self._wake = asyncio.Event()
+
+    @property
+    def keys(self) -> list[PoolKey]:
+        return list(self._watcher.known)
+
+    @property
+    def device(self) -> str:
+        return self._watcher.device
+
+    def changed(self, pool: Download, urgent: bool, sender: str | None) -> None:
+        self._watcher.changed(pool, urgent, sender)
+        self._wake.set()
+
+    async def wait(self, now: Callable[[], float]) -> None:
+        """Until there may be something to tell."""
+        seconds = self._watcher.wait(now())
+        if seconds is None and self._watcher.tokens < 1.0:
+            seconds = self._watcher.next_token(now())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def due(self, now: float) -> list[Download]:
+        """The pools to tell of now."""
+        self._news.look_again(self, now)
+        found = []
+        for key in self._watcher.due(now):
+            pool = self._news.read(key)
+            if pool is not None:
+                found.append(pool)
+                self._watcher.told(key, (pool.epoch, pool.round))
+        if self._watcher.tokens < 1.0:
+            self._news.satisfied(self)
+        return found
+
+    def may_hear(self) -> bool:
+        """Whether it may be told of a change that is no news."""
+        return self._watcher.tokens >= 1.0
+
+    def refill(self, now: float) -> None:
+        self._watcher.refill(now)
+
+
+class News:
+    """All streams of news of a server. All methods belong to one event loop."""
+
+    def __init__(self, read: Read, ridge: float) -> None:
+        self.read = read  # a pool as it is now, if it is remembered
+        self._editions = Editions(ridge)
+        self._watching: dict[PoolKey, set[Subscription]] = {}
+        self._hungry: dict[PoolKey, set[Subscription]] = {}  # that may hear of any change
+        self._of_device: dict[str, set[Subscription]] = {}
+
+    @property
+    def watched(self) -> list[PoolKey]:
+        return list(self._watching)
+
+    @contextmanager
+    def subscribed(self, device: str, known: Known, now: float) -> Iterator[Subscription]:
+        made = Subscription(Watcher.of(device, known, now), self)
+        for key in made.keys:
+            self._watching.setdefault(key, set()).add(made)
+            self._hungry.setdefault(key, set()).add(made)
+        self._of_device.setdefault(device, set()).add(made)
+        try:
+            yield made
+        finally:
+            for key in made.keys:
+                _discard(self._watching, key, made)
+                _discard(self._hungry, key, made)
+            _discard(self._of_device, device, made)
+
+    def changed(self, pool: Download, sender: str | None) -> None:
+        """A pool is now this, by an upload of this sender (None: not known whose)."""
+        watching = self._watching.get(pool.key)
+        if not watching:
+            return
+        if self._editions.note(pool):
+            for each in watching:
+                each.changed(pool, True, sender)
+            return
+        own = self._of_device.get(sender, ()) if sender is not None else ()
+        for each in {*self._hungry.get(pool.key, ()), *(x for x in own if x in watching)}:
+            each.changed(pool, False, sender)
+
+    def satisfied(self, subscription: Subscription) -> None:
+        """It is told of nothing more until its next token, unless it is news."""
+        for key in subscription.keys:
+            _discard(self._hungry, key, subscription)
+
+    def look_again(self, subscription: Subscription, now: float) -> None:
+        """One that was satisfied and has a token again catches up with what it was not told."""
+        subscription.refill(now)
+        if not subscription.may_hear():
+            return
+        for key in subscription.keys:
+            hungry = self._hungry.setdefault(key, set())
+            if subscription in hungry:
+                continue
+            hungry.add(subscription)
+            pool = self.read(key)
+            if pool is not None:
+                subscription.changed(pool, False, None)
+
+    def wake_all(self) -> None:
+        for each in self._of_device.values():
+            for one in each:
+                one._wake.set()
+
+
+def _discard(sets: dict[Key, set[Subscription]], key: Key, one: Subscription) -> None:
+    found = sets.get(key)
+    if found is not None:
+        found.discard(one)
+        if not found:
+            del sets[key]

@@ -1,0 +1,136 @@
+"""Who is told of a pool, when, and what it costs the server; uploads that are merged together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cans.errors import Refused
+from cans.learning import Download, PoolKey, SufficientStatistics, Upload
+from cans.learning.exchange import NEWS_BURST, NEWS_SECONDS
+from cans.live.clock import Clock
+from cans.live.server.catalogue import Catalogue
+from cans.live.server.news import News
+from cans.live.server.pools import Pools
+from cans.live.store import Judged, MemoryStore, Merged, open_store
+from tests.live.process import eager
+from tests.live.toy import toy
+from tests.live.values import KEY, statistics, upload
+
+
+class Desk:
+    """A `News` with pools to change."""
+
+    def __init__(self) -> None:
+        self.pools: dict[PoolKey, Download] = {}
+        self.news = News(self.pools.get, 0.01)
+
+    def change(self, sender: str | None, *, epoch: int = 0, more: float = 1e-9) -> Download:
+        before = self.pools.get(KEY)
+        total = statistics(1, 50) if before is None else before.statistics
+        grown = total + statistics(1, 50).scaled(more)
+        pool = Download(KEY, epoch, grown, 1 if before is None else before.round + 1)
+        self.pools[KEY] = pool
+        self.news.changed(pool, sender)
+        return pool
+
+
+def rounds(pools: Sequence[Download]) -> list[int]:
+    return [each.round for each in pools]
+
+
+def test_news_comes_at_once_and_the_rest_now_and_then() -> None:
+    async def main() -> None:
+        desk = Desk()
+        with desk.news.subscribed("watcher", {KEY: (0, 0)}, 0.0) as stream:
+            desk.change("other")
+            assert rounds(stream.due(0.0)) == [1]  # the first edition
+            for _ in range(int(NEWS_BURST)):
+                last = desk.change("other")
+                assert rounds(stream.due(0.0)) == [last.round]
+            for _ in range(50):
+                last = desk.change("other")
+                assert stream.due(1.0) == []
+            assert desk.news._hungry == {}  # a merge looks at nobody who may not be told
+            assert rounds(stream.due(NEWS_SECONDS + 1.0)) == [last.round]
+            last = desk.change("other", epoch=1)
+            assert rounds(stream.due(NEWS_SECONDS + 1.0)) == [last.round]
+            last = desk.change("other", epoch=1, more=100.0)
+            assert rounds(stream.due(NEWS_SECONDS + 1.0)) == [last.round]
+        assert desk.news.watched == []
+
+    asyncio.run(main())
+
+
+def test_nobody_is_told_of_what_they_sent() -> None:
+    async def main() -> None:
+        desk = Desk()
+        with desk.news.subscribed("watcher", {KEY: (0, 0)}, 0.0) as stream:
+            desk.change("watcher")
+            assert stream.due(0.0) == []
+            desk.change("watcher")
+            assert stream.due(0.0) == []
+            assert rounds([desk.change("other")]) == rounds(stream.due(0.0))
+
+    asyncio.run(main())
+
+
+def test_a_stream_waits_until_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        desk = Desk()
+        with desk.news.subscribed("watcher", {KEY: (0, 0)}, 0.0) as stream:
+            waiting = asyncio.create_task(stream.wait(lambda: 0.0))
+            await asyncio.sleep(0.01)
+            assert not waiting.done()
+            desk.change("other")
+            await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(main())
+
+
+# --- one transaction for what has queued ---
+
+
+def test_groups_are_merged_together_and_a_bad_one_alone_fails(tmp_path: Path) -> None:
+    for store in (MemoryStore(), open_store(f"sqlite:{tmp_path / 'a.sqlite'}")):
+        good = [[Judged(upload("a", 0)), Judged(upload("a", 1))], [Judged(upload("b", 0))]]
+        first, second = store.merge_groups(good, 5.0)
+        assert isinstance(first, list)
+        assert isinstance(second, list)
+        assert [each.download.round for each in (*first, *second)] == [1, 2, 3]
+        skipping = [Judged(upload("c", number)) for number in range(2, 4200)]
+        bad, fine = store.merge_groups([skipping, [Judged(upload("d", 0))]], 5.0)
+        assert isinstance(bad, Refused)
+        assert isinstance(fine, list)
+        assert sum(each.total for each in store.accounts()) == 4 * upload("a", 0).statistics.count
+        store.close()
+
+
+def test_uploads_that_queue_wait_for_the_disk_once() -> None:
+    class Counting(MemoryStore):
+        commits = 0
+
+        def merge(self, uploads: Sequence[Judged], time: float) -> list[Merged]:
+            self.commits += 1
+            return super().merge(uploads, time)
+
+    async def main() -> None:
+        model, store = toy(), Counting()
+        catalogue = Catalogue([model], eager())
+        pools = Pools(store, catalogue, Clock())
+        key = PoolKey(model.digest, model.table.version, "fedlinucb-dw", "back", "everyone")
+
+        def one(device: str) -> Awaitable[list[Merged]]:
+            observed = SufficientStatistics.of(catalogue.rows(key)[0], 5.0)
+            return pools.merge([Upload(device, "1", key, 0, 0, observed)])
+
+        results = await asyncio.gather(*(one(str(i)) for i in range(100)))
+        assert all(len(each) == 1 for each in results)
+        assert pools.merged == 100
+        assert store.commits <= 3
+        await pools.close()
+
+    asyncio.run(main())
