@@ -18,6 +18,7 @@ def test_public_names() -> None:
     assert cans.__all__ == [
         "CansError",
         "Device",
+        "InferenceSession",
         "InputError",
         "ModelError",
         "PartitionTable",

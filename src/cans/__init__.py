@@ -16,6 +16,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 _PUBLIC = {
     "CansError": "cans.errors",
     "Device": "cans.live.device.device",
+    "InferenceSession": "cans.program.session",
     "InputError": "cans.errors",
     "ModelError": "cans.errors",
     "RunError": "cans.errors",

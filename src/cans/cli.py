@@ -16,6 +16,7 @@ from cans.errors import CansError
 from cans.live import commands as live
 from cans.models import commands as models
 from cans.operations import commands as operations
+from cans.program import commands as program
 from cans.simulation import commands as simulation
 from cans.testbed import commands as testbed
 
@@ -70,6 +71,7 @@ def _root(
 simulation.register(app, testbed.measure_prototype)
 models.register(app)
 live.register(app)
+program.register(app)
 testbed.register(app)
 operations.register(app)
 

@@ -11,6 +11,7 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnxruntime as ort
 from numpy.typing import NDArray
 
 from cans.errors import InputError, RunError
@@ -173,6 +174,11 @@ class Executor:
         """The same in a thread of its own; runs meanwhile use the chain."""
         work = partial(self.prepare, point_index, sides)
         return background.start(work, f"cans-build-{point_index}")
+
+    def adopt_whole(self, handle: ort.InferenceSession) -> None:
+        """Run the whole model, from now on, with a session on its file that exists already."""
+        session = Session(self.model.graph.inputs, self.model.outputs, handle)
+        self._halves.put((FRONT, len(self._chain)), Dedicated(session, cost=0, ratio=1.0))
 
     def ready(self, point_index: int, side: str = FRONT) -> bool:
         """Would this half run as a fused session now?"""

@@ -1,0 +1,76 @@
+"""`cans run`: an unmodified program whose onnxruntime sessions a server helps."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cans.errors import InputError
+from cans.program.hook import VARIABLE
+
+
+def register(app: typer.Typer) -> None:
+    """Mount this layer's command."""
+    app.command(
+        rich_help_panel="Run a fleet",
+        epilog="\b\nExample:\n  cans run --server edge-box:7070 -- python app.py --camera 0",
+    )(run)
+
+
+def run(
+    program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM ...", help="What to run.")],
+    server: Annotated[
+        str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")
+    ],
+    type_: Annotated[str, typer.Option("--type", help="Devices of a type learn together.")] = (
+        "auto"
+    ),
+    network: Annotated[str, typer.Option(help="Devices on a network learn together.")] = "default",
+    allow_codec: Annotated[
+        list[str] | None,
+        typer.Option(help="How tensors may travel; repeat for several; lossless by default."),
+    ] = None,
+    deadline_ms: Annotated[float, typer.Option(help="A local run begins then.")] = 10_000.0,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Sessions wait for their device before they start.")
+    ] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")] = False,
+    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
+    ] = None,
+) -> None:
+    """Run a program as it is; its onnxruntime sessions have the server's help, and answer without
+    it too."""
+    from cans.live.wire.link import parse_servers
+
+    parse_servers(server)
+    options: dict[str, object] = {
+        "server": server, "type": type_, "network": network, "deadline_ms": deadline_ms,
+        "wait": wait, "token": token,
+    }  # fmt: skip
+    if allow_codec:
+        from cans.models.codecs.codec import get_codec
+
+        for name in allow_codec:
+            get_codec(name, None)
+        options["codecs"] = allow_codec
+    if tls or tls_ca or tls_cert or tls_key:
+        paths = (tls_ca, tls_cert, tls_key)
+        options["tls"] = [None if each is None else str(each.absolute()) for each in paths]
+    environment = dict(os.environ)
+    environment[VARIABLE] = json.dumps(options)
+    startup = str(files("cans.program") / "startup")
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = startup + (os.pathsep + before if before else "")
+    try:
+        os.execvpe(program[0], program, environment)
+    except OSError as error:
+        raise InputError(f"cannot run {program[0]!r}: {error.strerror}") from None

@@ -1,0 +1,133 @@
+"""The device behind a session: made beside the program, asked when a feed fits, never in the way.
+
+Whatever it cannot do, for whatever reason, the session does locally as if there were no device.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha256
+from os import PathLike, fspath
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cans.errors import CansError
+from cans.live.device.device import Device
+from cans.live.device.report import Report
+from cans.models.run.executor import Executor
+
+_log = logging.getLogger("cans.session")
+Feeds = Mapping[str, Any]
+
+
+class Helper:
+    """Makes a device for a model and asks it for answers."""
+
+    def __init__(
+        self,
+        source: str | bytes | PathLike[str],
+        whole: Any,
+        server: str,
+        options: dict[str, Any],
+        wait: bool,
+    ) -> None:
+        self._whole = whole  # onnxruntime's session, for runs that the device keeps to itself
+        self._server, self._options = server, options
+        self._device: Device | None = None
+        self._inputs: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._outputs: frozenset[str] = frozenset()
+        self._closed = Event()
+        self.reason = "its device is still starting"  # why the session runs locally
+        self.name, self._model = self._file(source)
+        self._starting = Thread(target=self._start, name="cans-session", daemon=True)
+        self._starting.start()
+        if wait:
+            self._starting.join()
+
+    def _file(self, source: str | bytes | PathLike[str]) -> tuple[str, str]:
+        """(what to call the model, its file); bytes become a file while they are needed."""
+        if not isinstance(source, bytes):
+            path = fspath(source)
+            return Path(path).name, path
+        folder = tempfile.mkdtemp(prefix="cans-session-")
+        finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        # a server is asked for a model by digest; one of open dimensions has no other name
+        path = str(Path(folder) / f"{sha256(source).hexdigest()}.onnx")
+        Path(path).write_bytes(source)
+        return "a model in memory", path
+
+    def _start(self) -> None:
+        try:
+            device = Device(self._server, model=self._model, **self._options)
+        except CansError as error:
+            self._stay_local(str(error))
+            return
+        except Exception as error:  # a program that ran without us must run with us
+            self._stay_local(f"{type(error).__name__}: {error}")
+            return
+        if isinstance(device.model.executor, Executor):
+            device.model.executor.adopt_whole(self._whole)
+        self._inputs = {each.name: (tuple(each.shape), each.dtype) for each in device.model.inputs}
+        self._outputs = frozenset(device.model.outputs)
+        self.reason = "" if device.joined else "no server answers"
+        self._device = device
+        if self._closed.is_set():
+            self.close()
+        elif self.reason:
+            _log.warning("%s runs locally for now: no server answers", self.name)
+        else:
+            _log.info("%s runs with the help of %s", self.name, self._server)
+
+    def _stay_local(self, reason: str) -> None:
+        self.reason = " ".join(reason.split())
+        if not self._closed.is_set():
+            _log.warning("%s runs locally: %s", self.name, self.reason)
+
+    @property
+    def last(self) -> Report | None:
+        return self._device.last if self._device is not None else None
+
+    def infer(self, names: list[str] | None, feeds: Feeds) -> dict[str, Any] | None:
+        """All outputs, or None: the session should do it."""
+        device = self._device
+        if device is None or not device.joined:
+            return None
+        if feeds.keys() != self._inputs.keys() or (names and not self._outputs.issuperset(names)):
+            return None
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, value in feeds.items():
+            array = self._fitting(name, value)
+            if array is None:
+                return None  # the runtime says what is wrong with it, or runs it
+            arrays[name] = array
+        try:
+            return device.infer(arrays)
+        except CansError as error:
+            _log.debug("%s: %s; run locally", self.name, error)
+            return None
+
+    def _fitting(self, name: str, value: Any) -> NDArray[Any] | None:
+        """A feed as an array, if it is one that the model was cut for. Lists are fine: the runtime
+        takes them too."""
+        shape, dtype = self._inputs[name]
+        if isinstance(value, list):
+            try:
+                value = np.array(value, dtype=dtype)
+            except (TypeError, ValueError, OverflowError):
+                return None
+        fits = isinstance(value, np.ndarray) and value.shape == shape and value.dtype.name == dtype
+        return value if fits else None
+
+    def close(self) -> None:
+        self._closed.set()
+        device, self._device = self._device, None
+        if device is not None:
+            device.close()

@@ -1,0 +1,137 @@
+"""`cans.InferenceSession`: an onnxruntime session that an edge server helps.
+
+It is an onnxruntime session, so that everything about it is as before: inputs, metadata, profiling,
+I/O bindings, exceptions. Only `run` and `run_async` look first whether its device can answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from threading import Lock
+from typing import Any
+from weakref import finalize
+
+import onnxruntime
+
+from cans.errors import InputError
+from cans.learning.constraints import Constraints
+from cans.live.device.report import Report
+from cans.models.codecs.codec import all_codecs
+from cans.program.helper import Helper
+
+_RUNTIME_KEYWORDS = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
+
+
+class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
+    """`onnxruntime.InferenceSession` with the help of a server.
+
+    `server` and `type` are those of `cans.Device`, and so is every further keyword. Tensors travel
+    lossless unless `constraints` allow more. `wait=False` returns at once: the session runs locally
+    until its device has started. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | PathLike[str],
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+        *,
+        server: str | None,
+        type: str = "auto",
+        wait: bool = True,
+        **options: Any,
+    ) -> None:
+        runtime = {name: options.pop(name) for name in _RUNTIME_KEYWORDS if name in options}
+        super().__init__(path_or_bytes, sess_options, providers, provider_options, **runtime)
+        self._helper: Helper | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._making_threads = Lock()
+        if server is None:
+            return
+        if not server:
+            raise InputError("server must be HOST:PORT")
+        if self.get_providers()[0] == "CPUExecutionProvider":
+            options.setdefault("constraints", Constraints(codecs=lossless_codecs()))
+            self._helper = Helper(
+                path_or_bytes, _Plain(self._sess), server, {"type": type, **options}, wait
+            )
+            finalize(self, self._helper.close)
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
+    ) -> Any:
+        """What onnxruntime's `run` gives, from the server or from here."""
+        if self._helper is not None and run_options is None and isinstance(input_feed, dict):
+            names = list(output_names) if output_names else None
+            outputs = self._helper.infer(names, input_feed)
+            if outputs is not None:
+                return [outputs[name] for name in names or self._output_names()]
+        return super().run(output_names, input_feed, run_options)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[Any, Any, str], None],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """The same from another thread, which calls `callback(results, user_data, error)`."""
+        if self._helper is None:
+            super().run_async(output_names, input_feed, callback, user_data, run_options)
+            return
+        with self._making_threads:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(2, thread_name_prefix="cans-run-async")
+
+        def work() -> None:
+            try:
+                results, error = self.run(output_names, input_feed, run_options), ""
+            except Exception as failure:  # the callback is told, as onnxruntime tells it
+                results, error = [], str(failure)
+            callback(results, user_data, error)
+
+        self._threads.submit(work)
+
+    def _output_names(self) -> list[str]:
+        return [each.name for each in self.get_outputs()]
+
+    @property
+    def last(self) -> Report | None:
+        """The last inference that the device answered, explained."""
+        return self._helper.last if self._helper is not None else None
+
+    @property
+    def local_because(self) -> str:
+        """Why this session runs locally; empty while its device helps."""
+        if self._helper is None:
+            return f"it runs on {self.get_providers()[0]}"
+        return self._helper.reason
+
+    def close(self) -> None:
+        """Let the device go; the session goes on locally."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.close()
+
+
+class _Plain:
+    """What runs the model when nobody helps. Not the session itself, whose `run` asks the device,
+    and which could never be let go if its own device held it."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Any]) -> Any:
+        return self._inner.run(list(names), feeds, None)
+
+
+def lossless_codecs() -> frozenset[str]:
+    """Those after which tensors are what they were."""
+    return frozenset(name for name, codec in all_codecs().items() if not codec.lossy)
