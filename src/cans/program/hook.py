@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 VARIABLE = "CANS_RUN"  # the options of `cans run`, as JSON
@@ -20,10 +21,27 @@ _PACKAGE = "onnxruntime"
 
 
 def install() -> None:
-    """Wait for onnxruntime, with the options of the environment; without any, do nothing."""
+    """Wait for onnxruntime, with the options of the environment; without any, or in a process of
+    our own (a device tries a model in one), do nothing."""
     text = os.environ.get(VARIABLE)
-    if text:
+    if text and not _is_ours(sys.orig_argv):
         sys.meta_path.insert(0, _Finder(json.loads(text)))
+
+
+def _is_ours(command: Sequence[str]) -> bool:
+    """
+    >>> _is_ours(["python", "-m", "cans.models.onnx.trial_process"]), _is_ours(["python", "app.py"])
+    (True, False)
+    """
+    modules = [name for option, name in pairwise(command) if option == "-m"]
+    return any(name.partition(".")[0] == "cans" for name in modules[:1])
+
+
+def _called_by_us(frame: FrameType) -> bool:
+    """Halves of models are sessions too, and theirs must stay onnxruntime's."""
+    spec = frame.f_globals.get("__spec__")  # of `python -m`, whose name is __main__
+    names = (str(frame.f_globals.get("__name__")), str(getattr(spec, "name", "")))
+    return any(name.partition(".")[0] == "cans" for name in names)
 
 
 class _Finder(MetaPathFinder):
@@ -84,11 +102,10 @@ def patch(module: ModuleType, options: dict[str, Any]) -> None:
             provider_options: Any = None,
             **runtime: Any,
         ) -> None:
-            # halves of models are sessions too, and theirs must stay onnxruntime's
-            ours = str(sys._getframe(1).f_globals.get("__name__", "")).startswith("cans.")
+            helped_by = None if _called_by_us(sys._getframe(1)) else server
             super().__init__(
                 path_or_bytes, sess_options, providers, provider_options,
-                server=None if ours else server, **given, **runtime,
+                server=helped_by, **given, **runtime,
             )  # fmt: skip
 
     Hooked.__name__ = Hooked.__qualname__ = "InferenceSession"
