@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cans.errors import InputError, RunError
-from cans.models import Executor, Model, Point, find_points, load
+from cans.models import Executor, Model, Point, RuntimeOptions, find_points, load
 from cans.models.run.inputs import random_inputs
 
 
@@ -131,13 +131,13 @@ def test_wrong_tensors_are_refused(mobilenet, image) -> None:
     with pytest.raises(InputError, match="no point 99"):
         executor.run_front(99, image)
     with pytest.raises(InputError, match="provider"):
-        Executor(*mobilenet, providers=["NoSuchProvider"])
+        RuntimeOptions.parse(["NoSuchProvider"])
     with pytest.raises(InputError, match="threads"):
-        Executor(*mobilenet, threads=0)
+        RuntimeOptions(threads=-1)
 
 
 def test_several_threads_per_session_agree_with_one(mobilenet, image) -> None:
-    one, two = Executor(*mobilenet), Executor(*mobilenet, threads=2)
+    one, two = Executor(*mobilenet), Executor(*mobilenet, RuntimeOptions(2))
     np.testing.assert_allclose(
         one.run_whole(image)["logits"], two.run_whole(image)["logits"], atol=1e-4
     )

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from cans.errors import InputError
+from cans.models.commands import OptimisationOption, ProviderOption
 
 if TYPE_CHECKING:
     from cans.live.server.server import EdgeServer
     from cans.live.split import Cutting
     from cans.live.wire.terms import Terms
     from cans.live.wire.tls import ClientTls, ServerTls
+    from cans.models import RuntimeOptions
 
 DEFAULT_STORE = "sqlite:cans.sqlite"
 
@@ -76,7 +78,9 @@ def serve(
     max_tensors: Annotated[int, typer.Option(help="Tensors that may cross a cut.")] = 1,
     max_points: Annotated[int | None, typer.Option(help="Keep only so many points.")] = None,
     workers: Annotated[int | None, typer.Option(help="Back-ends that run at a time.")] = None,
-    threads: Annotated[int, typer.Option(help="Threads of one back-end.")] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of one back-end; 0: all cores.")] = 1,
+    provider: ProviderOption = None,
+    optimisation: OptimisationOption = "all",
     queue: Annotated[int, typer.Option(help="Requests that may wait for a worker.")] = 16,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Build every back-end first (small models).")
@@ -125,9 +129,10 @@ def serve(
         queue=queue, largest_message=max_message_mb << 20, **more,
     )  # fmt: skip
     cutting = _cutting(max_tensors, max_points, image, shape or [])
+    runtime = _runtime(provider, threads, optimisation)
     models = [
         split(load_model(each, cutting), cutting, codecs=codec or ["float32"], features=features,
-              threads=threads, to_send=True)
+              runtime=runtime, to_send=True)
         for each in model
     ]  # fmt: skip
 
@@ -205,6 +210,9 @@ def device(
     seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
     slowdown: Annotated[float, typer.Option(help="Testbed: run K times slower.")] = 1.0,
     pace_mbps: Annotated[float | None, typer.Option(help="Testbed: upload no faster.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of one front-end; 0: all cores.")] = 1,
+    provider: ProviderOption = None,
+    optimisation: OptimisationOption = "all",
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Build every front-end first (small models).")
     ] = False,
@@ -236,8 +244,14 @@ def device(
         sync_wait_ms=sync_wait_ms, constraints=constraints, local=local, exits=exits, token=token,
         seed=seed,
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key), slowdown=slowdown, pace_mbps=pace_mbps,
-        prepare=prepare,
+        prepare=prepare, runtime=_runtime(provider, threads, optimisation),
     )  # fmt: skip
+
+
+def _runtime(providers: list[str] | None, threads: int, optimisation: str) -> RuntimeOptions:
+    from cans.models.run.runtime import RuntimeOptions
+
+    return RuntimeOptions.parse(providers or (), threads, optimisation)
 
 
 def _terms(

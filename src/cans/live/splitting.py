@@ -32,7 +32,7 @@ def split(
     *,
     codecs: Sequence[str] = ("float32",),
     features: str = "rich",
-    threads: int = 1,
+    runtime: models.RuntimeOptions | None = None,
     local: bool = True,
     on_block: BlockHook | None = None,
     to_send: bool = False,
@@ -42,7 +42,7 @@ def split(
     points = models.find_points(model, cutting.max_tensors, cutting.max_points)
     image = models.ImageSpec.parse(cutting.image) if cutting.image else None
     table = models.PartitionTable.of(model, points, features, codecs, image, PROBE_BYTES)
-    executor = models.Executor(model, points, threads=threads, local=local, on_block=on_block)
+    executor = models.Executor(model, points, runtime=runtime, local=local, on_block=on_block)
     return SplitModel(
         name=model.name,
         digest=model.digest,

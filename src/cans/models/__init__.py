@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cans.models.run.executor import BackResult as BackResult
     from cans.models.run.executor import Executor as Executor
     from cans.models.run.executor import FrontResult as FrontResult
+    from cans.models.run.runtime import RuntimeOptions as RuntimeOptions
 
 # Imported on first use: the simulator and `cans --help` need no ONNX.
 _PUBLIC = {
@@ -41,6 +42,7 @@ _PUBLIC = {
     "BackResult": "run.executor",
     "Executor": "run.executor",
     "FrontResult": "run.executor",
+    "RuntimeOptions": "run.runtime",
     "FEATURE_SETS": "points.features",
     "feature_columns": "points.features",
     "ImageSpec": "codecs.image",

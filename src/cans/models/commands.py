@@ -24,6 +24,15 @@ PointsOption = Annotated[
     int | None, typer.Option("--max-points", help="Keep only this many points, the most useful.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+ProviderOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--provider", metavar="NAME[,KEY=VALUE]", help="Execution provider; several: in order."
+    ),
+]
+OptimisationOption = Annotated[
+    str, typer.Option(help="How much graphs are rewritten: all, extended, basic or none.")
+]
 ImageOption = Annotated[
     str | None,
     typer.Option("--image", metavar="MEAN/STD", help="The input is a picture normalised so."),
@@ -102,10 +111,14 @@ def verify(
         Path | None,
         typer.Option("--input", metavar="FILE", help="Real inputs: .npz or .npy."),
     ] = None,
+    provider: ProviderOption = None,
+    threads: Annotated[int, typer.Option(help="Threads of one session; 0: all cores.")] = 1,
+    optimisation: OptimisationOption = "all",
     as_json: JsonOption = False,
 ) -> None:
     """Run every cut and compare with the whole model."""
     from cans.models.codecs.codec import get_codec
+    from cans.models.run.runtime import RuntimeOptions
     from cans.models.tools.describe import json_text
     from cans.models.tools.verifying import verify as run
 
@@ -114,9 +127,10 @@ def verify(
     count = samples if samples is not None else (4 if lossy else 1)
     if count < 1:
         raise InputError("--samples must be at least 1")
+    runtime = RuntimeOptions.parse(provider or (), threads, optimisation)
     given = None if input_file is None else _arrays(input_file, model)
     loaded, points = _load(model, shape, max_tensors, max_points, given)
-    report = run(loaded, points, codec, spec, count, given)
+    report = run(loaded, points, codec, spec, count, given, runtime)
     if as_json:
         print(json_text(report))
     else:

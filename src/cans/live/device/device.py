@@ -98,7 +98,9 @@ class Device:
         state = remembered(self._file, options)
         own = OwnModel(source)
         welcome = first_welcome(self._contact, self._route, state.identity, own.wanted)
-        self.model = own.cut(self._contact, welcome, state, options.local, progress)
+        self.model = own.cut(
+            self._contact, welcome, state, options.local, options.runtime, progress
+        )
         if options.prepare:
             prepare_fronts(self.model, options.local)
         self.model.executor.on_block = self._on_block

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.device.breaker import BreakerSettings
 from cans.live.wire.tls import ClientTls
+
+if TYPE_CHECKING:
+    from cans.models import RuntimeOptions
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class DeviceOptions:
     local: bool = True  # False: it holds no back-end, and cannot answer without a server
     exits: tuple[tuple[str, float], ...] = ()  # early-exit outputs and how sure they must be
     keep_memory: bool = True  # of large messages (glibc), for the whole process: see memory.py
+    runtime: RuntimeOptions | None = None  # threads, providers; None: one thread on the CPU
     seed: int | None = None  # of warm-start points and random choices; None: by chance
     provider: str = "CPUExecutionProvider"  # what executes the model; devices of others learn apart
     slowdown: float = 1.0  # testbeds: every block takes so many times its own time

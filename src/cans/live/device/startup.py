@@ -90,6 +90,7 @@ class OwnModel:
         welcome: FirstWelcome | None,
         state: DeviceState,
         local: bool,
+        runtime: models.RuntimeOptions | None,
         progress: Progress | None,
     ) -> SplitModel:
         """The model, cut as the server cuts it (or did, when it was last heard of)."""
@@ -108,7 +109,7 @@ class OwnModel:
             loaded = replace(load_model(file, cutting), name=told.model_name)
         elif loaded is None or cutting.shapes:
             loaded = load_model(self._source, cutting)
-        return split(loaded, cutting, local=local)
+        return split(loaded, cutting, local=local, runtime=runtime)
 
 
 def _fetched(

@@ -21,7 +21,8 @@ from cans.models.points.points import Point
 from cans.models.run import background
 from cans.models.run.half_cache import BACK, FRONT, Dedicated, HalfCache, Key
 from cans.models.run.inputs import random_inputs
-from cans.models.run.sessions import Session, open_session, runtime_options
+from cans.models.run.runtime import RuntimeOptions
+from cans.models.run.sessions import Session, open_session
 from cans.models.run.slicing import assemble, constant_outputs, cut_out
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -90,8 +91,7 @@ class Executor:
         self,
         model: Model,
         points: Sequence[Point],
-        threads: int = 1,
-        providers: Sequence[str] | None = None,
+        runtime: RuntimeOptions | None = None,
         memory_budget: int | None = None,
         on_block: BlockHook | None = None,
         local: bool = True,
@@ -100,7 +100,7 @@ class Executor:
         self.points = tuple(points)
         self.on_block = on_block
         self.local = local
-        self._runtime = runtime_options(threads, providers)
+        self._runtime = runtime or RuntimeOptions()
         self._halves = HalfCache(model, self._runtime, memory_budget)
         self._chain: list[Session | None] = [None] * (len(self.points) - 1)
         self._fixed: dict[str, NDArray[Any]] | None = None

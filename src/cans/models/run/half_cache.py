@@ -8,7 +8,8 @@ from threading import Lock
 
 from cans.models.onnx.graph import Node
 from cans.models.onnx.model import Model
-from cans.models.run.sessions import RuntimeOptions, Session, open_session
+from cans.models.run.runtime import RuntimeOptions
+from cans.models.run.sessions import Session, open_session
 from cans.models.run.slicing import PRODUCTS, cut_out, worth_packing
 
 FRONT, BACK = "front", "back"
@@ -45,7 +46,8 @@ class HalfCache:
 
     def build(self, start: int, stop: int) -> tuple[Session, int] | None:
         """A fused session over nodes `start` to `stop`; None when the budget can never hold it."""
-        cost = private_bytes(self._model, self._model.graph.nodes[start:stop])
+        nodes = self._model.graph.nodes[start:stop]
+        cost = private_bytes(self._model, nodes, self._runtime.on_cpu)
         if cost > self.budget:
             return None
         piece = cut_out(self._model, start, stop)
@@ -65,9 +67,10 @@ class HalfCache:
             return [each.ratio for (kept, _), each in self._kept.items() if kept == side]
 
 
-def private_bytes(model: Model, nodes: tuple[Node, ...]) -> int:
-    """Weights a session copies; products that are not packed read theirs from the mapped file."""
-    packed = worth_packing(model, nodes)
+def private_bytes(model: Model, nodes: tuple[Node, ...], mapped: bool = True) -> int:
+    """Weights a session copies; products that are not packed read theirs from the mapped file,
+    unless the provider keeps copies of its own (not `mapped`)."""
+    packed = not mapped or worth_packing(model, nodes)
     copied = {
         name for node in nodes if packed or node.kind not in PRODUCTS for name in node.constants
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -11,20 +11,13 @@ from typing import Any
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from cans.errors import InputError, ModelError, RunError
+from cans.errors import ModelError, RunError
 from cans.models.onnx.weights import Weights, refer_to_files
+from cans.models.run.runtime import RuntimeOptions
 from cans.models.run.slicing import Piece
 
 _ERRORS_ONLY = 3
 ort.disable_telemetry_events()  # for programs that imported the runtime before `cans`
-
-
-@dataclass(frozen=True)
-class RuntimeOptions:
-    """How sessions run."""
-
-    threads: int = 1
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,9 @@ class Session:
 
 def open_session(piece: Piece, weights: Weights, runtime: RuntimeOptions) -> Session:
     """A session for a piece; its big weights stay in their file and are mapped from there."""
-    options = _options(runtime)
+    options = runtime.session_options()
+    options.log_severity_level = _ERRORS_ONLY
+    options.add_session_config_entry("session.use_env_allocators", "1" if _one_arena() else "0")
     folder = refer_to_files(piece.proto.graph.initializer, weights)
     if folder is not None:
         key = "session.model_external_initializers_file_folder_path"
@@ -55,43 +50,16 @@ def open_session(piece: Piece, weights: Weights, runtime: RuntimeOptions) -> Ses
         options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         handle = ort.InferenceSession(
-            piece.proto.SerializeToString(), options, providers=list(runtime.providers)
+            piece.proto.SerializeToString(), options, providers=runtime.provider_list()
         )
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot run this model: {one_line(error)}") from None
     return Session(piece.inputs, piece.outputs, handle)
 
 
-def runtime_options(threads: int, providers: Sequence[str] | None) -> RuntimeOptions:
-    """Checked options."""
-    if threads < 1:
-        raise InputError("threads must be at least 1")
-    if providers is None:
-        return RuntimeOptions(threads)
-    available = ort.get_available_providers()
-    for each in providers:
-        if each not in available:
-            raise InputError(
-                f"execution provider {each!r} is not here; choose of: {', '.join(available)}"
-            )
-    return RuntimeOptions(threads, tuple(providers))
-
-
 def one_line(error: Exception) -> str:
     """The runtime's message, whole and in one line."""
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _options(runtime: RuntimeOptions) -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = runtime.threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = _ERRORS_ONLY
-    options.add_session_config_entry("session.use_env_allocators", "1" if _one_arena() else "0")
-    if runtime.threads > 1:
-        # Every session has its own threads; those of idle sessions must not burn the cores.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
 
 
 @cache

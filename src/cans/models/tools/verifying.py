@@ -8,6 +8,7 @@ fused halves at every point.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 from typing import Any
 
@@ -23,15 +24,18 @@ from cans.models.onnx.model import Model
 from cans.models.points.points import Point
 from cans.models.run.executor import checked_arrays
 from cans.models.run.inputs import index_limits, random_inputs
-from cans.models.run.sessions import RuntimeOptions, one_line, open_session
+from cans.models.run.runtime import RuntimeOptions
+from cans.models.run.sessions import one_line, open_session
 from cans.models.run.slicing import assemble, constant_outputs, cut_out
 from cans.models.tools.comparing import error, shows_nothing, top1_agreement
 
 Arrays = dict[str, NDArray[Any]]
 TOLERANCE = 1e-5
+PROVIDER_TOLERANCE = 1e-3  # other providers fuse and round as they like
+_PLAIN = RuntimeOptions()
 _HALF_TOLERANCE = 5e-3  # a float16 tensor holds three digits
 _OWN = 3.0  # split may differ from whole by so many times what the whole differs from itself
-_LEVELS = ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL")
+_LEVELS = ("all", "none")
 _TRIES = 6  # different made-up inputs, until outputs show something
 _NUDGE = 1e-6  # relative; an input changed by rounding alone
 # Small differences become large ones in these: a threshold, a rank, a rounding.
@@ -50,16 +54,15 @@ def verify(
     image: ImageSpec | None = None,
     samples: int = 1,
     given: Arrays | None = None,
-    threads: int = 1,
+    runtime: RuntimeOptions = _PLAIN,
 ) -> dict[str, Any]:
     """Error of every cut, relative to the largest output, and what it shows.
 
     `verdict` is "equal", "differs" or "lossy"; or "unproven": the outputs on these inputs would
     look equal whatever the model did, or the whole model differs from itself too.
     """
-    batches, whole, nothing = _informative(model, image, samples, given)
-    own = _own_difference(model, batches, whole)
-    runtime = RuntimeOptions(threads)
+    batches, whole, nothing = _informative(model, image, samples, given, runtime)
+    own = _own_difference(model, batches, whole, runtime)
     rows = []
     lossless = not codec_at_input(codec, image).lossy
     chain = _chain_error(model, points, batches, whole, runtime) if lossless else 0.0
@@ -68,7 +71,7 @@ def verify(
         if used is not None:
             runs = _split_runs(model, point, batches, used, runtime)
             rows.append(_row(point, runs, whole, chain))
-    tolerance = tolerance_of(whole[0], points)
+    tolerance = tolerance_of(whole[0], points, runtime)
     worst = max(row["max_error"] for row in rows)
     culprits = _culprits(model) if own > tolerance else []
     remarks = _remarks(nothing, own, culprits)
@@ -101,11 +104,15 @@ def codec_at_input(name: str, image: ImageSpec | None) -> Codec:
 
 
 def _informative(
-    model: Model, image: ImageSpec | None, samples: int, given: Arrays | None
+    model: Model,
+    image: ImageSpec | None,
+    samples: int,
+    given: Arrays | None,
+    runtime: RuntimeOptions,
 ) -> tuple[list[Arrays], list[Arrays], dict[str, str]]:
     """Inputs, the whole model's outputs on them, and which outputs show nothing there. Made-up
     inputs are drawn again while all outputs show nothing."""
-    session = _original_session(model)
+    session = _original_session(model, runtime)
     if given is not None:
         batches = [checked_arrays(given, model.inputs, "input")]
         whole = [_run_whole(session, model, batch) for batch in batches]
@@ -126,14 +133,16 @@ def _informative(
     return inputs[kept], outputs[kept], nothing
 
 
-def _own_difference(model: Model, batches: list[Arrays], whole: list[Arrays]) -> float:
+def _own_difference(
+    model: Model, batches: list[Arrays], whole: list[Arrays], runtime: RuntimeOptions
+) -> float:
     """How much the uncut model differs from itself: run again, optimised more and less, with and
     without knowing the size of its input, and on an input that differs by rounding."""
     if not _culprits(model):
         return 0.0
     runs = [[reference] for reference in whole]
     for level, fixed in product(_LEVELS, (True, False)):
-        session = _original_session(model, level, fixed)
+        session = _original_session(model, replace(runtime, optimisation=level), fixed)
         for found, batch in zip(runs, batches, strict=True):
             found.append(_run_whole(session, model, batch))
             if level == _LEVELS[0]:
@@ -243,7 +252,7 @@ def _row(
 
 def run_original(model: Model, inputs: Arrays) -> Arrays:
     """The untouched file where the runtime accepts it: our reading of it is under test too."""
-    return _run_whole(_original_session(model), model, inputs)
+    return _run_whole(_original_session(model, _PLAIN), model, inputs)
 
 
 def _run_whole(session: ort.InferenceSession, model: Model, inputs: Arrays) -> Arrays:
@@ -257,30 +266,32 @@ def _run_whole(session: ort.InferenceSession, model: Model, inputs: Arrays) -> A
 
 
 def _original_session(
-    model: Model, level: str = _LEVELS[0], fixed: bool = True
+    model: Model, runtime: RuntimeOptions, fixed: bool = True
 ) -> ort.InferenceSession:
-    options = ort.SessionOptions()
+    options = runtime.session_options()
     options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     for name, size in model.named_sizes.items() if fixed else ():
         # The runtime optimises by what it knows; the halves know it too.
         options.add_free_dimension_override_by_name(name, size)
     if model.source is not None:
         try:
             return ort.InferenceSession(
-                str(model.source), options, providers=["CPUExecutionProvider"]
+                str(model.source), options, providers=runtime.provider_list()
             )
         except Exception:  # e.g. two nodes of one name: harmless, but the runtime refuses the file
             pass
     piece = assemble(model, model.graph.nodes, model.graph.inputs, model.outputs)
     try:
-        return open_session(piece, model.weights, RuntimeOptions()).handle
+        return open_session(piece, model.weights, runtime).handle
     except CansError as failure:
         raise ModelError(f"the whole model does not run: {failure}") from None
 
 
-def tolerance_of(outputs: Arrays, points: Sequence[Point]) -> float:
+def tolerance_of(
+    outputs: Arrays, points: Sequence[Point], runtime: RuntimeOptions = _PLAIN
+) -> float:
     types = {t.dtype for point in points for t in point.tensors}
     types |= {value.dtype.name for value in outputs.values() if isinstance(value, np.ndarray)}
-    return _HALF_TOLERANCE if "float16" in types else TOLERANCE
+    if "float16" in types:
+        return _HALF_TOLERANCE
+    return TOLERANCE if runtime.on_cpu else PROVIDER_TOLERANCE
