@@ -85,6 +85,18 @@ def test_idle_connections_are_closed_and_used_ones_are_not(
         assert server.server.connections.closed == 50
 
 
+def test_those_who_watch_and_hear_nothing_take_no_room(tmp_path: Path) -> None:
+    with running(toy(), terms=terms("cans", fresh_pools=True)) as server:
+        devices = [Device(server.address, toy(), state=tmp_path / str(i), seed=i) for i in range(3)]
+        until = time.monotonic() + 20
+        while len(server.server.pools._news._of_device) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(server.server.pools._news._of_device) == 3
+        assert server.server.gate._room.used == 0
+        for device in devices:
+            device.close()
+
+
 def test_one_identity_has_a_few_connections_only() -> None:
     seen = connections.Connections(1000)
     for port in range(connections.MOST_OF_ONE):

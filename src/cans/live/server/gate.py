@@ -192,10 +192,9 @@ class Gate:
                 caller = self.caller(context)
                 place = await self._room.enter(caller.account, self._single)
                 request = read(await _next_message(context))
+                place.leave()  # what is open for long is counted by quotas
+                place = None
                 async for reply in function(request, caller):
-                    if place is not None:  # what is open for long is counted by quotas
-                        place.leave()
-                        place = None
                     yield reply.to_bytes()
                     self.caller(context)
             except Exception as error:

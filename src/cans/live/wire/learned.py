@@ -7,6 +7,7 @@ consistent, and what cannot be is a `RemoteProtocolError`, never another excepti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -41,8 +42,14 @@ def parse(kind: Callable[[], Message], data: bytes) -> Message:
 # --- statistics ----------------------------------------------------------------------------------
 
 
+@cache
+def _upper(dimension: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Where the upper triangle of a matrix is; making this anew costs more than reading it."""
+    return np.triu_indices(dimension)
+
+
 def statistics_out(value: SufficientStatistics) -> Any:
-    upper = np.triu_indices(value.dimension)
+    upper = _upper(value.dimension)
     return edge.Statistics(
         sigma=value.sigma[upper].tolist(),
         b=value.b.tolist(),
@@ -59,7 +66,7 @@ def statistics_in(message: Any) -> SufficientStatistics:
     if half != dimension * (dimension + 1) // 2:
         raise RemoteProtocolError(f"{half} values of Sigma do not go with {dimension} of b")
     b = np.array(message.b)
-    upper = np.triu_indices(dimension)
+    upper = _upper(dimension)
     sigma = np.zeros((dimension, dimension))
     sigma[upper] = message.sigma
     sigma.T[upper] = message.sigma
