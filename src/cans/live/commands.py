@@ -82,6 +82,13 @@ def serve(
     provider: ProviderOption = None,
     optimisation: OptimisationOption = "all",
     queue: Annotated[int, typer.Option(help="Requests that may wait for a worker.")] = 16,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Back-ends on a Ray cluster; or local."),
+    ] = None,
+    min_replicas: Annotated[int, typer.Option(help="Of each model, on the cluster.")] = 1,
+    max_replicas: Annotated[int, typer.Option(help="Of each model, on the cluster.")] = 4,
+    gpus_per_replica: Annotated[float, typer.Option(help="Fractions share a GPU.")] = 0.0,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Build every back-end first (small models).")
     ] = False,
@@ -124,6 +131,12 @@ def serve(
     numbers = {"ridge": ridge, "alpha": alpha, "beta_ms": beta_ms}
     terms = _terms(policy, numbers, delivery, fresh, lowest_latency_ms, highest_latency_ms)
     more: dict[str, Any] = {} if workers is None else {"workers": workers}
+    if cluster is not None:
+        from cans.live.server.cluster.options import ClusterOptions
+
+        more["cluster"] = ClusterOptions(
+            cluster, min_replicas, max_replicas, gpus_per_replica, threads
+        )
     options = ServerOptions(
         terms, listen, store, token_file, _server_tls(tls_cert, tls_key, tls_client_ca),
         queue=queue, largest_message=max_message_mb << 20, **more,

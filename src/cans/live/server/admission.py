@@ -103,6 +103,11 @@ class Admission:
             self._finish = {who: at for who, at in self._finish.items() if at > self._now}
         return ticket
 
+    def again(self, ticket: Ticket) -> None:
+        """A running job goes back to the head of its device's line: its worker is gone."""
+        self._running.discard(ticket)
+        self._waiting.setdefault(ticket.device, []).insert(0, ticket)
+
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a waiting job out of the queue; False: it is not waiting."""
         line = self._waiting.get(ticket.device)

@@ -14,8 +14,8 @@ from cans.live.server.catalogue import (
     largest_payload,
 )
 from cans.live.server.identity import Caller
+from cans.live.server.metrics import Histogram
 from cans.live.split import Array, Arrays, SplitModel
-from cans.live.usage import Usage
 from cans.live.wire.inference import InferHeader
 
 _RAW = "float32"  # the codec of a tensor's own bytes
@@ -54,6 +54,14 @@ class BackEndPool(Protocol):
     def inside(self) -> int:
         """Work that is running or waiting."""
 
+    @property
+    def count(self) -> int:
+        """How many back-ends can run at a time."""
+
+    @property
+    def queue_ms(self) -> Histogram:
+        """How long work waited."""
+
     def close(self) -> None:
         """Finish what is running and refuse the rest."""
 
@@ -65,7 +73,6 @@ class BackEnds:
         self._catalogue = catalogue
         self._pool = pool
         self._choices: dict[str, frozenset[tuple[int, str]]] = {}
-        self._usage = {each.digest: Usage(each.executor, "back") for each in catalogue.models}
 
     def checked(self, header: InferHeader) -> SplitModel:
         """The model of a request whose header fits it; raises before any tensor is looked at."""
@@ -113,9 +120,7 @@ class BackEnds:
             codec.check(data, tuple(each.shape), each.dtype)
         patience = header.patience_ms or None
         work = Work(model, header.point, header.codec, tensors, header.device, weight, patience)
-        answer = await self._pool.run(work)
-        self._usage[model.digest].used(header.point)
-        return answer
+        return await self._pool.run(work)
 
     async def run_whole(self, model: SplitModel, inputs: Arrays, caller: Caller) -> Answer:
         """The whole model here: the back-end of point 0, where the raw inputs cross."""

@@ -100,7 +100,7 @@ class Collector:
         return {
             **{("cans_devices", state): count for state, count in states.items()},
             ("cans_requests_inside",): server.workers.inside,
-            ("cans_workers",): server.options.workers,
+            ("cans_workers",): server.workers.count,
             ("cans_saved_seconds", "local"): found["saved_local_s"],
             ("cans_saved_seconds", "offload"): found["saved_offload_s"],
         }

@@ -17,8 +17,9 @@ import grpc
 
 from cans.errors import InputError, RunError
 from cans.live.clock import Clock
-from cans.live.server.backends import BackEnds
+from cans.live.server.backends import BackEndPool, BackEnds
 from cans.live.server.catalogue import Catalogue
+from cans.live.server.cluster.options import ClusterOptions
 from cans.live.server.connections import RESERVED, Connections, raise_descriptor_limit
 from cans.live.server.edge_service import EdgeService
 from cans.live.server.fleet.recorder import Recorder
@@ -51,6 +52,7 @@ class ServerOptions:
     tokens: Path | None = None  # who may join; None: everyone
     tls: ServerTls | None = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # back-ends at a time
+    cluster: ClusterOptions | None = None  # back-ends as actors of a Ray cluster; None: threads
     queue: int = 16  # requests that may wait for a worker
     largest_message: int = 64 << 20  # bytes; VGG-16's largest crossing tensor has 12.8 MB
     in_flight: int = 128 << 20  # bytes of requests at a time, of all callers
@@ -69,7 +71,7 @@ class EdgeServer:
     def __init__(self, models: Sequence[SplitModel], options: ServerOptions) -> None:
         self.options = options
         self.catalogue = Catalogue(models, options.terms)
-        self.workers = Workers(options.workers, options.queue)
+        self.workers = self._pool(models)
         self.back_ends = BackEnds(self.catalogue, self.workers)
         self.clock = Clock()
         self.recorder = Recorder(self.catalogue, self.clock.now, options.observed)
@@ -81,6 +83,13 @@ class EdgeServer:
         self.pools: Pools
         self._server: Any = None
         self._health: Any = None
+
+    def _pool(self, models: Sequence[SplitModel]) -> BackEndPool:
+        if self.options.cluster is None:
+            return Workers(self.options.workers, self.options.queue)
+        from cans.live.server.cluster.pool import ClusterPool
+
+        return ClusterPool(models, self.options.cluster, self.options.queue)
 
     def _largest_single(self) -> int:
         """Bytes of one gRPC message: larger requests travel in pieces, except whole inputs of
@@ -181,12 +190,13 @@ async def serve(
     ready: Callable[[EdgeServer], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
+    made = EdgeServer(models, options)  # before the signals: a cluster's library takes them
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):  # Windows, where Ctrl-C is an exception instead
             loop.add_signal_handler(each, stop.set)
-    async with EdgeServer(models, options) as server:
+    async with made as server:
         if ready is not None:
             ready(server)
         await stop.wait()

@@ -1,4 +1,4 @@
-"""The bounded pool of threads in which back-ends run, and who may wait for one.
+"""The bounded pool of threads that have back-ends run, and who may wait for one.
 
 A request that would wait behind a full queue, or that could not be done before its deadline, is
 refused at once, so that its device answers locally instead of waiting for nothing. Devices take
@@ -8,15 +8,41 @@ turns: one that sends much waits behind itself, not the others behind it.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
+from typing import NamedTuple, Protocol
 
-from cans.errors import Busy, Unreachable
+from cans.errors import Busy, RunError, Unreachable
 from cans.live.server.admission import Admission, Ticket
 from cans.live.server.backends import Answer, Work
 from cans.live.server.metrics import Histogram
-from cans.live.split import HalfRun
+from cans.live.split import Array
+from cans.live.usage import Usage
+
+_NOBODY = "nobody can run this model just now; answer locally"
+_TRIES = 3  # runners that may be lost with the same job in their hands
+
+
+class Ran(NamedTuple):
+    """What a runner made of some work."""
+
+    outputs: dict[str, Array]
+    compute_ms: float
+    settled: bool  # False: something was being built meanwhile
+
+
+class RunnerGone(RunError):
+    """A runner does not exist any more; what it was given was not done."""
+
+
+class Runner(Protocol):
+    """Runs one back-end at a time (`Here`: as many as there are threads)."""
+
+    def run(self, work: Work) -> Ran:
+        """What came of it; `RunnerGone` if nothing ever will."""
 
 
 class _Job:
@@ -28,23 +54,50 @@ class _Job:
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Answer] = self.loop.create_future()
         self.arrived = perf_counter()
+        self.tries = 0
 
 
 class Workers:
-    """A `BackEndPool` of threads in this process."""
+    """A `BackEndPool` of threads, each of which has a runner to give work to: one that runs it in
+    the thread itself, unless others are added."""
 
-    def __init__(self, workers: int, queue: int) -> None:
-        self.admission = Admission(workers, queue)
-        self.queue_ms = Histogram()
+    def __init__(
+        self,
+        workers: int,
+        queue: int,
+        queue_ms: Histogram | None = None,
+        on_gone: Callable[[Runner], None] = lambda _: None,
+    ) -> None:
+        self.admission = Admission(0, queue)
+        self.queue_ms = queue_ms or Histogram()
+        self._on_gone = on_gone
         self._jobs: dict[Ticket, _Job] = {}  # waiting or running
         self._changed = threading.Condition()
         self._closing = False
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"back-end-{i}", daemon=True)
-            for i in range(workers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._most = sys.maxsize
+        self._threads: list[threading.Thread] = []
+        here = Here()
+        for _ in range(workers):
+            self.add(here)
+
+    def add(self, runner: Runner) -> None:
+        """One more worker."""
+        thread = threading.Thread(target=self._serve, args=(runner,), name="back-end", daemon=True)
+        with self._changed:
+            self.admission.workers += 1
+            self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+            thread.start()  # inside: `close` joins every thread of the list
+
+    def shrink(self, most: int) -> None:
+        """No more workers than this, as soon as those beyond have nothing to do."""
+        with self._changed:
+            self._most = most
+            self._changed.notify_all()
+
+    @property
+    def count(self) -> int:
+        """How many back-ends can run at a time."""
+        return self.admission.workers
 
     @property
     def inside(self) -> int:
@@ -53,6 +106,8 @@ class Workers:
     async def run(self, work: Work) -> Answer:
         kind = (work.model.digest, work.point, work.codec)  # such jobs take equally long
         with self._changed:
+            if not self.admission.workers:
+                raise Busy(_NOBODY)
             ticket, displaced = self.admission.admit(
                 kind, work.remaining_ms, work.device, work.weight
             )
@@ -73,34 +128,58 @@ class Workers:
 
     # --- in the threads ---
 
-    def _serve(self) -> None:
-        while True:
-            with self._changed:
-                while (ticket := self.admission.next()) is None:
-                    if self._closing:
-                        return
-                    self._changed.wait()
-                job = self._jobs[ticket]
+    def _serve(self, runner: Runner) -> None:
+        while (job := self._next()) is not None:
             start = perf_counter()
-            run: HalfRun | None = None
+            ran: Ran | None = None
             error: BaseException | None = None
             try:
-                run = _run(job.work)
-            except (
-                BaseException
-            ) as raised:  # whatever it is, its caller is told and not this thread
+                ran = runner.run(job.work)
+            except RunnerGone as gone:
+                self._hand_back(job, gone)
+                self._on_gone(runner)
+                return
+            except BaseException as raised:  # its caller is told, whatever it is, not this thread
                 error = raised
             end = perf_counter()
-            queue_ms, compute_ms = (start - job.arrived) * 1e3, (end - start) * 1e3
             with self._changed:
-                del self._jobs[ticket]
-                self.admission.finished(ticket, None if error else compute_ms)
-                if run is not None:
+                del self._jobs[job.ticket]
+                self.admission.finished(job.ticket, None if error else (end - start) * 1e3)
+                if ran is not None:  # all but computing: waiting, and the way to a runner and back
+                    queue_ms = max((end - job.arrived) * 1e3 - ran.compute_ms, 0.0)
                     self.queue_ms.add(queue_ms)
-            if run is None:
+            if ran is None:
                 self._end(job, error or RuntimeError("no result"))
             else:
-                self._end(job, Answer(run.outputs, compute_ms, queue_ms, not run.settled))
+                self._end(job, Answer(ran.outputs, ran.compute_ms, queue_ms, not ran.settled))
+        self._on_gone(runner)
+
+    def _next(self) -> _Job | None:
+        """The next job; None: this worker ends."""
+        with self._changed:
+            while (ticket := self.admission.next()) is None:
+                if self._closing or self.admission.workers > self._most:
+                    self.admission.workers -= 1
+                    return None
+                self._changed.wait()
+            return self._jobs[ticket]
+
+    def _hand_back(self, job: _Job, gone: RunnerGone) -> None:
+        """A runner is gone with a job in its hands: another does it, if there is one."""
+        with self._changed:
+            self.admission.workers -= 1
+            job.tries += 1
+            if job.tries < _TRIES and self.admission.workers and not self._closing:
+                self.admission.again(job.ticket)
+                self._changed.notify()
+                return
+            del self._jobs[job.ticket]
+            self.admission.finished(job.ticket, None)
+            lost = [job]
+            if not self.admission.workers:
+                lost += [self._jobs.pop(ticket) for ticket in self.admission.drop_waiting()]
+        for each in lost:
+            self._end(each, Busy(f"{gone}; answer locally"))
 
     @staticmethod
     def _end(job: _Job, result: Answer | BaseException) -> None:
@@ -121,14 +200,25 @@ class Workers:
             for ticket in self.admission.drop_waiting():
                 self._end(self._jobs.pop(ticket), Unreachable("the server is stopping"))
             self._changed.notify_all()
-        for thread in self._threads:
+            threads = list(self._threads)
+        for thread in threads:
             thread.join()
 
 
-def _run(work: Work) -> HalfRun:
-    model, codec = work.model, work.model.codecs[work.point, work.codec]
-    crossing = {
-        each.name: codec.decode(data, tuple(each.shape), each.dtype)
-        for each, data in zip(model.points[work.point].tensors, work.tensors, strict=True)
-    }
-    return model.executor.run_back(work.point, crossing)
+class Here:
+    """Runs back-ends in the thread that asks."""
+
+    def __init__(self) -> None:
+        self._usage: dict[str, Usage] = {}
+
+    def run(self, work: Work) -> Ran:
+        start = perf_counter()
+        model, codec = work.model, work.model.codecs[work.point, work.codec]
+        crossing = {
+            each.name: codec.decode(data, tuple(each.shape), each.dtype)
+            for each, data in zip(model.points[work.point].tensors, work.tensors, strict=True)
+        }
+        run = model.executor.run_back(work.point, crossing)
+        usage = self._usage.setdefault(model.digest, Usage(model.executor, "back"))
+        usage.used(work.point)
+        return Ran(run.outputs, (perf_counter() - start) * 1e3, run.settled)

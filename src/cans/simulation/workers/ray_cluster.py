@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -13,28 +14,37 @@ from cans.simulation.workers.workers import WorkerLost
 Result = TypeVar("Result")
 
 
+def connect(address: str, option: str) -> tuple[Any, bool]:
+    """The library, connected, and whether it was not before; `local` starts a cluster that ends
+    with this process."""
+    # A driver that does not reach the head for a minute would end this process.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(365 * 24 * 3600))
+    try:
+        import ray
+    except ImportError:
+        raise InputError(f"{option} needs Ray: pip install 'cans-edge[cluster]'") from None
+    if ray.is_initialized():
+        return ray, False
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            include_dashboard=False if address == "local" else None,
+        )
+    except ConnectionError:
+        raise Unreachable(f"no Ray cluster answers at {address}") from None
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"{option} {address!r}: {error}") from None
+    return ray, True
+
+
 class RayCluster:
     """A Ray cluster, by its address (`local`: one that lives as long as this)."""
 
     def __init__(self, address: str) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise InputError("--ray needs Ray: pip install 'cans-edge[cluster]'") from None
-        self._ray = ray
-        try:
-            ray.init(
-                address=address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                include_dashboard=False if address == "local" else None,
-                ignore_reinit_error=True,
-            )
-        except ConnectionError:
-            raise Unreachable(f"no Ray cluster answers at {address}") from None
-        except ValueError as error:
-            raise InputError(f"--ray {address!r}: {error}") from None
-        self._call = ray.remote(max_retries=3)(_call)
+        self._ray, self._connected_here = connect(address, "--ray")
+        self._call = self._ray.remote(max_retries=3)(_call)
 
     def count(self) -> int:
         return max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
@@ -54,7 +64,8 @@ class RayCluster:
             raise WorkerLost(f"workers of the Ray cluster died: {type(error).__name__}") from None
 
     def close(self) -> None:
-        self._ray.shutdown()
+        if self._connected_here:
+            self._ray.shutdown()
 
 
 def _call(function: Callable[..., Result], *arguments: Any) -> Result:

@@ -32,7 +32,7 @@ class LearningView:
         }
 
     def _load(self) -> dict[str, Any]:
-        workers, inside = self._server.options.workers, self._server.workers.inside
+        workers, inside = self._server.workers.count, self._server.workers.inside
         return {
             "workers": workers,
             "running": min(inside, workers),

@@ -1,0 +1,6 @@
+"""Back-ends as actors of a Ray cluster. The front door stays in this process.
+
+options.py   how          sources.py   how a model gets to a node
+replicas.py  an actor with one model, and the runner that gives it work
+pool.py      replicas that follow demand, behind the seam `BackEndPool`
+"""

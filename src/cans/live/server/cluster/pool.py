@@ -1,0 +1,137 @@
+"""A `BackEndPool` on a cluster: for each model the queue and the turns of `Workers`, with a replica
+behind every worker, and as many of them as there is demand for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from time import monotonic
+
+from cans.errors import CansError, RunError
+from cans.live.server.backends import Answer, Work
+from cans.live.server.cluster.options import ClusterOptions, Demand
+from cans.live.server.cluster.replicas import RayRunner
+from cans.live.server.cluster.sources import Source, source_of
+from cans.live.server.metrics import Histogram
+from cans.live.server.workers import Runner, Workers
+from cans.live.split import SplitModel
+from cans.simulation.workers.ray_cluster import connect
+
+_log = logging.getLogger(__name__)
+_LOOK_S = 0.25  # how often demand is looked at
+_AGAIN_S = 2.0  # after a replica that did not start
+
+
+class ModelReplicas:
+    """The replicas of one model."""
+
+    def __init__(
+        self, name: str, source: Source, options: ClusterOptions, queue: int, queue_ms: Histogram
+    ) -> None:
+        self.name = name
+        self.workers = Workers(0, queue, queue_ms, self._gone)
+        self.failure = ""
+        self._source = source
+        self._options = options
+        self._demand = Demand(options)
+        self._starting = 0
+        self._again = 0.0
+        self._lock = threading.Lock()
+
+    def tend(self, now: float) -> None:
+        """Start or let go of replicas, by what is going on."""
+        wanted = self._demand.replicas(self.workers.inside, now)
+        with self._lock:
+            missing = wanted - self.workers.count - self._starting
+            if missing > 0 and now >= self._again:
+                self._starting += missing
+                for _ in range(missing):
+                    threading.Thread(target=self._start, daemon=True).start()
+        self.workers.shrink(wanted)
+
+    def _start(self) -> None:
+        try:
+            runner = RayRunner(self._source, self._options)
+            runner.wait()
+        except (CansError, RuntimeError, ConnectionError) as error:
+            with self._lock:
+                self._starting -= 1
+                self._again = monotonic() + _AGAIN_S
+                self.failure = str(error)
+            _log.error("no replica", extra={"model": self.name, "reason": str(error)})
+            return
+        with self._lock:
+            self._starting -= 1
+            self.workers.add(runner)
+        _log.info("replica", extra={"model": self.name, "replicas": self.workers.count})
+
+    def _gone(self, runner: Runner) -> None:
+        """A worker ended: its replica died, or is not needed any more."""
+        if isinstance(runner, RayRunner):
+            runner.close()
+        _log.info("replica gone", extra={"model": self.name, "replicas": self.workers.count})
+
+
+class ClusterPool:
+    """The replicas of every model."""
+
+    def __init__(
+        self,
+        models: Sequence[SplitModel],
+        options: ClusterOptions,
+        queue: int,
+        sources: dict[str, Source] | None = None,
+    ) -> None:
+        self._ray, self._connected_here = connect(options.address, "--cluster")
+        self.queue_ms = Histogram()
+        put, threads = self._ray.put, options.threads
+        given = sources or {each.digest: source_of(each, put, threads) for each in models}
+        self._models = {
+            each.digest: ModelReplicas(each.name, given[each.digest], options, queue, self.queue_ms)
+            for each in models
+        }
+        self._closing = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="replicas", daemon=True)
+        self._keeper.start()
+        try:
+            self._await_first()
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_first(self) -> None:
+        """Until there is a replica of each model, or a reason why there is none."""
+        for each in self._models.values():
+            while not each.workers.count:
+                if each.failure:
+                    raise RunError(f"{each.name} on the cluster: {each.failure}")
+                self._closing.wait(0.05)
+
+    def _keep(self) -> None:
+        while not self._closing.is_set():
+            for each in self._models.values():
+                try:
+                    each.tend(monotonic())
+                except Exception:  # a cluster that is gone must not take this thread with it
+                    _log.exception("replicas not looked after")
+            self._closing.wait(_LOOK_S)
+
+    async def run(self, work: Work) -> Answer:
+        return await self._models[work.model.digest].workers.run(work)
+
+    @property
+    def inside(self) -> int:
+        return sum(each.workers.inside for each in self._models.values())
+
+    @property
+    def count(self) -> int:
+        return sum(each.workers.count for each in self._models.values())
+
+    def close(self) -> None:
+        self._closing.set()
+        self._keeper.join()
+        for each in self._models.values():
+            each.workers.close()
+        if self._connected_here:
+            self._ray.shutdown()
