@@ -105,7 +105,7 @@ async def killed(pool: ClusterPool, model: SplitModel, cluster: Any) -> dict[str
         for _ in range(KILLS):
             await asyncio.sleep(1.0)
             node = await asyncio.to_thread(cluster.add_node, num_cpus=2)
-            victim = [each for each in cluster.worker_nodes if each is not node][0]
+            victim = next(each for each in cluster.worker_nodes if each is not node)
             await asyncio.to_thread(cluster.remove_node, victim, False)
             while pool.count < 2:  # the next one when the last is made up for
                 await asyncio.sleep(0.1)
