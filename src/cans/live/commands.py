@@ -131,18 +131,18 @@ def serve(
     numbers = {"ridge": ridge, "alpha": alpha, "beta_ms": beta_ms}
     terms = _terms(policy, numbers, delivery, fresh, lowest_latency_ms, highest_latency_ms)
     more: dict[str, Any] = {} if workers is None else {"workers": workers}
+    runtime = _runtime(provider, threads, optimisation)
     if cluster is not None:
         from cans.live.server.cluster.options import ClusterOptions
 
         more["cluster"] = ClusterOptions(
-            cluster, min_replicas, max_replicas, gpus_per_replica, threads
+            cluster, min_replicas, max_replicas, gpus_per_replica, runtime
         )
     options = ServerOptions(
         terms, listen, store, token_file, _server_tls(tls_cert, tls_key, tls_client_ca),
         queue=queue, largest_message=max_message_mb << 20, **more,
     )  # fmt: skip
     cutting = _cutting(max_tensors, max_points, image, shape or [])
-    runtime = _runtime(provider, threads, optimisation)
     models = [
         split(load_model(each, cutting), cutting, codecs=codec or ["float32"], features=features,
               runtime=runtime, to_send=True)

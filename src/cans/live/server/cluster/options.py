@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cans.errors import InputError
+from cans.models import RuntimeOptions
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class ClusterOptions:
     min_replicas: int = 1  # of each model, always
     max_replicas: int = 4  # of each model, when there is demand
     gpus_per_replica: float = 0.0  # fractions: replicas share a GPU
-    threads: int = 1  # of one replica
+    runtime: RuntimeOptions | None = None  # threads and providers of a replica
     idle_seconds: float = 30.0  # a replica that nobody needed for so long goes
 
     def __post_init__(self) -> None:

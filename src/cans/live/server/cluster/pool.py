@@ -85,8 +85,8 @@ class ClusterPool:
     ) -> None:
         self._ray, self._connected_here = connect(options.address, "--cluster")
         self.queue_ms = Histogram()
-        put, threads = self._ray.put, options.threads
-        given = sources or {each.digest: source_of(each, put, threads) for each in models}
+        put = self._ray.put
+        given = sources or {each.digest: source_of(each, put, options.runtime) for each in models}
         self._models = {
             each.digest: ModelReplicas(each.name, given[each.digest], options, queue, self.queue_ms)
             for each in models

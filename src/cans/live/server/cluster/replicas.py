@@ -42,7 +42,7 @@ class RayRunner:
         self._actor = (
             ray.remote(Replica)
             .options(
-                num_cpus=options.threads,
+                num_cpus=options.runtime.threads if options.runtime else 1,
                 num_gpus=options.gpus_per_replica,
                 max_restarts=0,  # a new one is started, wherever there is room
                 scheduling_strategy="SPREAD",

@@ -13,6 +13,7 @@ from cans.cache import cache_folder
 from cans.errors import ModelError
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import load_model, split
+from cans.models import RuntimeOptions
 
 
 class Source(Protocol):
@@ -28,7 +29,7 @@ class BuiltIn:
     name: str
     digest: str
     cutting: Cutting
-    threads: int
+    runtime: RuntimeOptions | None
 
     def load(self) -> SplitModel:
         return _cut(self.name, self)
@@ -41,7 +42,7 @@ class Files:
     name: str
     digest: str
     cutting: Cutting
-    threads: int
+    runtime: RuntimeOptions | None
     files: tuple[tuple[str, int, Any], ...]  # relative name, size, reference
 
     def load(self) -> SplitModel:
@@ -62,23 +63,25 @@ class Files:
 
 def _cut(file: str | Path, source: BuiltIn | Files) -> SplitModel:
     cutting = source.cutting
-    model = split(load_model(file, cutting), cutting, threads=source.threads)
+    model = split(load_model(file, cutting), cutting, runtime=source.runtime)
     if model.digest != source.digest:
         raise ModelError(f"this node has another {model.name}; install the same version there")
     return model
 
 
-def source_of(model: SplitModel, put: Callable[[Any], Any], threads: int) -> Source:
+def source_of(
+    model: SplitModel, put: Callable[[Any], Any], runtime: RuntimeOptions | None
+) -> Source:
     """Where replicas get a model that this server has; `put` takes bytes into the cluster."""
     if not model.files:
-        return BuiltIn(model.name, model.digest, model.cutting, threads)
+        return BuiltIn(model.name, model.digest, model.cutting, runtime)
     import numpy as np
 
     return Files(
         model.name,
         model.digest,
         model.cutting,
-        threads,
+        runtime,
         tuple(
             (each.name, each.size, put(np.fromfile(each.path, np.uint8))) for each in model.files
         ),
