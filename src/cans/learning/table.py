@@ -39,14 +39,15 @@ class PartitionTable:
     probe: Array | None = None  # link features of exchanges to time, a row each, smallest first
     digest: str = ""
     version: str = "1"
+    scaled: bool = False  # the features are on the scale of another table, and stay as they are
 
     def __post_init__(self) -> None:
-        if self.probe is not None:
+        if self.probe is not None and not self.scaled:
             largest = np.asarray(self.link, dtype=np.float64).max(axis=0)
             probe = np.atleast_2d(self.probe) / np.maximum(largest, 1e-300)
             object.__setattr__(self, "probe", probe)
         for segment in SEGMENTS:
-            object.__setattr__(self, segment, _scaled(getattr(self, segment), segment))
+            object.__setattr__(self, segment, _scaled(getattr(self, segment), segment, self.scaled))
         choices = len(self.front)
         if not choices == len(self.link) == len(self.server):
             raise ValueError("front, link and server must have one row per choice")
@@ -83,12 +84,13 @@ class PartitionTable:
         return np.hstack([getattr(self, segment) for segment in segments])
 
 
-def _scaled(columns: Array, segment: str) -> Array:
+def _scaled(columns: Array, segment: str, already: bool) -> Array:
     """Each column divided by its maximum over the choices (PAPER-NOTES: scaled features)."""
     array = np.array(columns, dtype=np.float64, ndmin=2)
     if array.ndim != 2 or not np.isfinite(array).all() or (array < 0).any():
         raise ValueError(f"the {segment} features must be a finite, non-negative table")
     largest = array.max(axis=0, initial=0.0)
-    array /= np.where(largest > 0, largest, 1.0)
+    if not already:
+        array /= np.where(largest > 0, largest, 1.0)
     array.flags.writeable = False
     return array

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="ONNX file or built-in name.")]
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Fix an input's open dimensions."),
+    typer.Option(
+        "--shape",
+        metavar="NAME=1x3x224x224",
+        help="Fix an input's open dimensions; 32..640: any size between.",
+    ),
 ]
 TensorsOption = Annotated[int, typer.Option("--max-tensors", help="Tensors that may cross a cut.")]
 PointsOption = Annotated[
@@ -86,7 +90,7 @@ def inspect(
         [
             str(point.index),
             _short(point.name),
-            " ".join("x".join(map(str, each.shape)) or "scalar" for each in point.tensors),
+            " ".join(each.dims or "scalar" for each in point.tensors),
             f"{point.bytes:,}",
             f"{100 * point.front.total_macs / total:.1f}",
             f"{point.front.weight_bytes / 1e6:.1f}",
@@ -239,9 +243,10 @@ def _load(
 ) -> tuple[Model, tuple[Point, ...]]:
     from cans.models.onnx.loading import load
     from cans.models.points.points import find_points
-    from cans.models.run.inputs import parse_shapes
+    from cans.models.run.inputs import parse_ranges
 
-    model = load(source, parse_shapes(shape or ()), inputs)
+    highest, lowest = parse_ranges(shape or ())
+    model = load(source, highest, inputs, lowest)
     return model, find_points(model, max_tensors, max_points)
 
 

@@ -139,7 +139,8 @@ def table_in(message: Any) -> PartitionTable:
             names[segment] = tuple(matrix.names)
     try:
         return PartitionTable(
-            learned.name(message.model, "model of a table"), tuple(message.points), **matrices,
+            learned.name(message.model, "model of a table"), tuple(message.points),
+            front=matrices["front"], link=matrices["link"], server=matrices["server"],
             point_of=tuple(message.point_of), codec_of=tuple(message.codec_of), names=names,
             bytes_of=tuple(message.bytes_of),
             digest=message.digest, version=learned.name(message.version, "version of a table"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -27,8 +27,16 @@ from cans.models.onnx.model import Model
 from cans.models.onnx.shapes import fix_shapes, spelled
 from cans.models.onnx.suggesting import open_message
 from cans.models.onnx.tensors import ONNX_TYPES, Tensor, from_value_info
-from cans.models.onnx.trial import Traced, cached, read_cached, try_model, write_cached
+from cans.models.onnx.trial import (
+    Traced,
+    cached,
+    read_cached,
+    try_model,
+    try_sizes,
+    write_cached,
+)
 from cans.models.onnx.weights import Weights
+from cans.models.points.sizes import Symbols, Varying, varying_tensors, written_shapes
 from cans.models.run.inputs import index_limits, random_inputs
 from cans.models.run.sessions import one_line
 
@@ -37,12 +45,14 @@ def load(
     source: str | PathLike[str],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     inputs: Mapping[str, NDArray[Any]] | None = None,
+    lowest: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Read a model: constants folded, shapes known, weights left in their files.
 
     `source` is an ONNX file or the name of a built-in network; `shapes` fixes open input
     dimensions. A file wins over a built-in network of the same name. A file is believed when it
-    has run, on `inputs` or else on made-up ones: `ModelError` says why it does not.
+    has run, on `inputs` or else on made-up ones: `ModelError` says why it does not. With `lowest`,
+    dimensions may vary from there up to `shapes`: the model is cut once and runs at any size.
     """
     name = fspath(source)
     path = Path(name)
@@ -58,7 +68,10 @@ def load(
             raise ModelError(f"there is no file {name}; the built-in models are: {known}")
         opened = open_file(path)
         loading = _Loading(path.stem, Weights(opened.regions), opened.digest, inputs)
-        model = loading.model(opened.proto, wanted)
+        if lowest and any(lowest[each] != wanted.get(each) for each in lowest):
+            model = loading.varying_model(opened.proto, wanted, lowest)
+        else:
+            model = loading.model(opened.proto, wanted)
         return replace(model, source=path, beside=opened.beside)
     except CansError:
         raise
@@ -109,6 +122,48 @@ class _Loading:
         declared = {each.key: each.value for each in proto.metadata_props}.get(POINTS_KEY)
         points = _declared_points(declared) if declared else None
         return Model(self.name, self.digest, proto, graph, tensors, self.weights, points, named)
+
+    def varying_model(
+        self,
+        proto: onnx.ModelProto,
+        highest: Mapping[str, tuple[int, ...]],
+        lowest: Mapping[str, tuple[int, ...]],
+    ) -> Model:
+        """The model at its largest size, valid at all: nothing is folded that a size decides."""
+        proto = clean(proto)
+        check_model(proto)
+        full = onnx.ModelProto()
+        full.CopyFrom(proto)
+        still_open = fix_shapes(full.graph, highest)
+        if still_open:
+            names = " ".join(f"--shape {each.name}=..." for each in still_open)
+            raise ModelError(f"open dimensions beside those with a range; fix them with {names}")
+        symbols = _symbols(proto.graph, highest, lowest)
+        tensors = [each for info in full.graph.input if (each := from_value_info(info))]
+        _open_shapes(proto.graph, tensors, symbols)
+        unsign_pairs(proto.graph)
+        limits = index_limits(proto.graph)
+        samples = symbols.samples()
+        inputs = [
+            random_inputs(
+                [replace(t, shape=symbols.shape_at(t.name, t.shape, sizes)) for t in tensors],
+                np.random.default_rng(i),
+                limits,
+            )
+            for i, sizes in enumerate(samples)
+        ]
+        try:
+            runs, dtypes = try_sizes(proto, self.weights, inputs)
+        except ModelError as error:
+            raise ModelError(f"{self.name} does not run at all of these sizes: {error}") from None
+        for run, values in zip(runs, inputs, strict=True):
+            run.update({name: array.shape for name, array in values.items()})
+        dtypes |= {each.name: each.dtype for each in tensors}
+        known = fold(proto, Traced())
+        known |= varying_tensors(symbols, samples, runs, dtypes)
+        graph = build_graph(proto.graph, known)
+        varying = Varying(symbols, written_shapes(symbols, samples, runs, known))
+        return Model(self.name, self.digest, proto, graph, known, self.weights, varying=varying)
 
     def _given_shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: array.shape for name, array in (self.inputs or {}).items()}
@@ -168,6 +223,47 @@ class _Loading:
             if name in again.shapes and dtype in ONNX_TYPES:
                 found[name] = Tensor(name, again.shapes[name], str(dtype))
         return found
+
+
+def _symbols(
+    graph: onnx.GraphProto,
+    highest: Mapping[str, tuple[int, ...]],
+    lowest: Mapping[str, tuple[int, ...]],
+) -> Symbols:
+    """One symbol for every named dimension with a range, and for each that has no name."""
+    names: list[str] = []
+    bounds: list[tuple[int, int]] = []
+    places: dict[str, tuple[int | None, ...]] = {}
+    for info in graph.input:
+        high = highest.get(info.name, ())
+        low = lowest.get(info.name, high)
+        found: list[int | None] = []
+        for axis, (a, b) in enumerate(zip(low, high, strict=True)):
+            if a == b:
+                found.append(None)
+                continue
+            dims = info.type.tensor_type.shape.dim
+            own = dims[axis].dim_param if axis < len(dims) else ""
+            name = own or f"{info.name}.{axis}"
+            if name not in names:
+                names.append(name)
+                bounds.append((a, b))
+            if bounds[names.index(name)] != (a, b):
+                raise ModelError(f"the dimension {name!r} has two ranges; give it one")
+            found.append(names.index(name))
+        places[info.name] = tuple(found)
+    lows, highs = zip(*bounds, strict=True)
+    return Symbols(tuple(names), lows, highs, places)
+
+
+def _open_shapes(graph: onnx.GraphProto, tensors: Sequence[Tensor], symbols: Symbols) -> None:
+    """Fix what is fixed, leave the rest open, and forget what was written for other sizes."""
+    for info, tensor in zip(graph.input, tensors, strict=True):
+        low = symbols.shape_at(tensor.name, tensor.shape, symbols.lowest)
+        info.CopyFrom(replace(tensor, lowest=low).value_info())
+    for output in graph.output:
+        output.type.tensor_type.ClearField("shape")
+    del graph.value_info[:]
 
 
 def _named_sizes(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from cans.models.onnx.graph import Graph
 from cans.models.onnx.tensors import Tensor
 from cans.models.onnx.weights import Weights, storage_bytes
 from cans.models.points.counting import Work, work_of
+from cans.models.points.sizes import Varying
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Model:
     weights: Weights = field(repr=False)
     declared_points: Mapping[str, str] | None = None  # point name -> tensor, from the file
     named_sizes: Mapping[str, int] = field(default_factory=dict)  # open in the file, fixed here
+    varying: Varying | None = None  # how shapes follow from sizes that are not fixed
     source: Path | None = None  # the file, when it is one
     beside: Mapping[str, Path] = field(default_factory=dict)  # files with weights, by location
 

@@ -30,11 +30,12 @@ ONNX_TYPES = {name: number for number, name in CROSSING_TYPES.items()}
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of known shape and type."""
+    """A tensor of known type, and shape: the largest there is where that varies."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    lowest: tuple[int, ...] = ()  # the smallest each dimension may be; empty: the shape is fixed
 
     @property
     def elements(self) -> int:
@@ -44,8 +45,36 @@ class Tensor:
     def nbytes(self) -> int:
         return self.elements * np.dtype(self.dtype).itemsize
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this shape is one of these."""
+        if not self.lowest:
+            return shape == self.shape
+        return len(shape) == len(self.shape) and all(
+            low <= size <= high
+            for low, size, high in zip(self.lowest, shape, self.shape, strict=True)
+        )
+
+    @property
+    def dims(self) -> str:
+        """As in `--shape`.
+
+        >>> Tensor("x", (1, 640), "float32", (1, 32)).dims
+        '1x32..640'
+        """
+        return "x".join(self._dims())
+
+    @property
+    def spelled(self) -> str:
+        return f"{self.dtype}[{', '.join(self._dims())}]"
+
+    def _dims(self) -> list[str]:
+        lowest = self.lowest or self.shape
+        return [f"{a}..{b}" if a < b else str(b) for a, b in zip(lowest, self.shape, strict=True)]
+
     def value_info(self) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(self.name, ONNX_TYPES[self.dtype], self.shape)
+        lowest = self.lowest or self.shape
+        dims = [b if a == b else None for a, b in zip(lowest, self.shape, strict=True)]
+        return helper.make_tensor_value_info(self.name, ONNX_TYPES[self.dtype], dims)
 
 
 def from_value_info(info: onnx.ValueInfoProto) -> Tensor | None:

@@ -66,6 +66,19 @@ def try_model(
     return _compared(answer, types)
 
 
+def try_sizes(
+    proto: onnx.ModelProto, weights: Weights, inputs: Sequence[Mapping[str, NDArray[Any]]]
+) -> tuple[list[dict[str, tuple[int, ...]]], dict[str, str]]:
+    """Run a model on every one of these inputs, of different sizes: the shapes of its tensors in
+    each run, and their types."""
+    types = _types(proto)
+    shown = [n for node in proto.graph.node for n in node.output if types.get(n)]
+    unknown = [n for node in proto.graph.node for n in node.output if n and n not in types]
+    answer = _run(proto, weights, inputs, shown, unknown, len(inputs))
+    runs = [_shapes_in(run) for run in answer["runs"]]
+    return runs, dict(_compared(answer, types).dtypes)
+
+
 def cached(digest: str, shapes: Mapping[str, tuple[int, ...]]) -> Path:
     """Where the trial of a file at these shapes is kept."""
     text = json.dumps([_FORMAT, ort.__version__, digest, sorted(shapes.items())])
@@ -108,6 +121,7 @@ def _run(
     inputs: Sequence[Mapping[str, NDArray[Any]]],
     shown: Sequence[str],
     unknown: Sequence[str],
+    enough: int = 2,
 ) -> dict[str, Any]:
     instrumented = onnx.ModelProto()
     instrumented.CopyFrom(proto)
@@ -128,7 +142,7 @@ def _run(
             np.savez(file, **values)  # type: ignore[arg-type]  # the stub has a keyword besides
         request = {
             "model": str(model), "folder": "" if folder is None else str(folder),
-            "inputs": files, "names": names, "enough": 2,
+            "inputs": files, "names": names, "enough": enough,
             "memory": max(_LEAST_MEMORY, 6 * moved),
         }  # fmt: skip
         answer = _worker.ask(request, seconds)

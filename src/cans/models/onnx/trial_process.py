@@ -55,6 +55,8 @@ def _try(request: dict[str, Any]) -> dict[str, Any]:
             found = session.run(request["names"], feed)
         except Exception as error:
             failure = failure or " ".join(str(error).split())
+            if request["enough"] == len(request["inputs"]):
+                return {"failure": failure}  # all of them are wanted
             continue
         runs.append(dict(zip(request["names"], map(_described, found), strict=True)))
     return {"runs": runs} if runs else {"failure": failure}

@@ -42,11 +42,21 @@ def feature_columns(
     link_bytes: Sequence[int] | None = None,
     encoded: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Columns]:
+    """`raw_columns`, every column divided by its maximum; columns of zeros stay zero."""
+    raw = raw_columns(points, feature_set, link_bytes, encoded)
+    return {segment: (names, divided(matrix)) for segment, (names, matrix) in raw.items()}
+
+
+def raw_columns(
+    points: Sequence[Cut],
+    feature_set: str,
+    link_bytes: Sequence[int] | None = None,
+    encoded: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, Columns]:
     """Names and a (points, columns) matrix for each of `front`, `link` and `server`.
 
     For choices of a point with a codec, `link_bytes` replaces the crossing bytes, and `encoded` has
-    how many elements each codec writes at each choice. Every column is divided by its maximum;
-    columns of zeros stay zero.
+    how many elements each codec writes at each choice.
     """
     if feature_set not in FEATURE_SETS:
         raise unknown_name("feature set", feature_set, FEATURE_SETS)
@@ -68,9 +78,9 @@ def feature_columns(
                 front[choice][f"{codec} elements"] = count
                 server[choice][f"{codec} elements"] = count
     return {
-        "front": _scaled(front),
-        "link": (link_names, _divided(np.array(link))),
-        "server": _scaled(server),
+        "front": _matrix(front),
+        "link": (link_names, np.array(link, np.float64)),
+        "server": _matrix(server),
     }
 
 
@@ -91,11 +101,17 @@ def _half(half: Half, feature_set: str, transformer: bool) -> dict[str, float]:
     return columns
 
 
-def _scaled(rows: list[dict[str, float]]) -> Columns:
-    return tuple(rows[0]), _divided(np.array([list(row.values()) for row in rows], np.float64))
+def _matrix(rows: list[dict[str, float]]) -> Columns:
+    return tuple(rows[0]), np.array([list(row.values()) for row in rows], np.float64)
 
 
-def _divided(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    largest = matrix.max(axis=0)
-    divided: NDArray[np.float64] = matrix / np.where(largest > 0, largest, 1.0)
-    return divided
+def largest(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest of each column; 1 for a column of zeros."""
+    found = matrix.max(axis=0)
+    scale: NDArray[np.float64] = np.where(found > 0, found, 1.0)
+    return scale
+
+
+def divided(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    scaled: NDArray[np.float64] = matrix / largest(matrix)
+    return scaled

@@ -14,8 +14,8 @@ from cans.models.points.counting import CLASSES, LAYOUT, NO_WORK
 from cans.models.points.fusion import Fusions
 
 _MOST_TENSORS = 9  # more than this many, small ones included, is no cut worth suggesting
-_FREE = 1024  # bytes; a tensor of no more than this costs nothing to send,
-_FREE_SHARE = 16  # nor does one of no more than this part of the largest that crosses
+_FREE = 1024  # bytes; a tensor of less than this costs nothing to send,
+_FREE_SHARE = 16  # nor does one of less than this part of the largest that crosses
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,10 @@ def _searched(model: Model, max_tensors: int) -> list[tuple[str, int]]:
 
 
 def _large(model: Model, alive: Sequence[str]) -> tuple[str, ...]:
-    """The tensors of a cut that count: all when all are small."""
-    largest = max(model.tensors[name].nbytes for name in alive)
-    free = max(_FREE, largest // _FREE_SHARE)
-    return tuple(n for n in alive if model.tensors[n].nbytes > free) or tuple(alive)
+    """The tensors of a cut that count; the largest one when all are small."""
+    largest = max(alive, key=lambda name: model.tensors[name].nbytes)
+    free = max(_FREE, model.tensors[largest].nbytes // _FREE_SHARE)
+    return tuple(n for n in alive if model.tensors[n].nbytes >= free) or (largest,)
 
 
 def _bytes(model: Model, alive: Sequence[str]) -> int:
@@ -137,8 +137,8 @@ def _only_moves_data(
 
 def _describe(model: Model, cuts: Sequence[tuple[str, int]]) -> tuple[Point, ...]:
     alive_after = model.graph.crossings()
-    fronts = _halves(model, [depth for _, depth in cuts])
-    backs = _halves(model, [depth for _, depth in cuts], backward=True)
+    fronts = halves(model, [depth for _, depth in cuts])
+    backs = halves(model, [depth for _, depth in cuts], backward=True)
     made_at = {
         name: depth
         for depth, node in enumerate(model.graph.nodes, start=1)
@@ -152,7 +152,7 @@ def _describe(model: Model, cuts: Sequence[tuple[str, int]]) -> tuple[Point, ...
     return tuple(points)
 
 
-def _halves(model: Model, depths: Iterable[int], backward: bool = False) -> dict[int, Half]:
+def halves(model: Model, depths: Iterable[int], backward: bool = False) -> dict[int, Half]:
     """Cumulative work before (or after) each depth; a weight counts once per half."""
     count = len(model.graph.nodes)
     order = range(count - 1, -1, -1) if backward else range(count)

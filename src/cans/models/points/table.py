@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from os import PathLike
 
@@ -15,12 +16,15 @@ from cans.models.codecs.codec import codec_at
 from cans.models.codecs.image import ImageSpec
 from cans.models.onnx.loading import load
 from cans.models.onnx.model import Model
-from cans.models.points.features import feature_columns
+from cans.models.points.features import largest, raw_columns
 from cans.models.points.points import Point, find_points
 
 
+@dataclass(frozen=True, eq=False)
 class PartitionTable(learning.PartitionTable):
     """A table that can be made from an ONNX file; the learner's own part knows no ONNX."""
+
+    scales: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # one of each column
 
     @classmethod
     def from_onnx(
@@ -48,8 +52,10 @@ class PartitionTable(learning.PartitionTable):
         codecs: Sequence[str] = ("float32",),
         image: ImageSpec | None = None,
         probe_bytes: Sequence[int] = (),
+        like: PartitionTable | None = None,
     ) -> PartitionTable:
-        """`probe_bytes`: sizes of messages that devices may send to time a link."""
+        """`probe_bytes`: sizes of messages that devices may send to time a link. `like`: the table
+        of the same points at the largest size of input; the rows are on its scale."""
         if not codecs:
             raise InputError("codecs must name at least one codec, e.g. float32")
         chosen: list[Point] = []
@@ -71,19 +77,26 @@ class PartitionTable(learning.PartitionTable):
             for name in codecs
             if name != "float32"
         }
-        columns = feature_columns(chosen, features, [*sizes, 0], encoded)
+        raw = raw_columns(chosen, features, [*sizes, 0], encoded)
+        if like is not None:
+            rows = {each: raw[each][1] / like.scales[each] for each in raw}
+            return replace(
+                like, front=rows["front"], link=rows["link"], server=rows["server"],
+                bytes_of=[*sizes, 0], scaled=True,
+            )  # fmt: skip
         return cls(
             model.name,
             [point.name for point in points],
-            front=columns["front"][1],
-            link=columns["link"][1],
-            server=columns["server"][1],
+            front=raw["front"][1],
+            link=raw["link"][1],
+            server=raw["server"][1],
             point_of=[point.index for point in chosen],
             codec_of=[*names, codecs[0]],
             bytes_of=[*sizes, 0],
-            names={segment: columns[segment][0] for segment in columns},
-            probe=_probe(columns["link"][0], probe_bytes, max(sizes)) if probe_bytes else None,
+            names={segment: raw[segment][0] for segment in raw},
+            probe=_probe(raw["link"][0], probe_bytes) if probe_bytes else None,
             digest=model.digest,
+            scales={each: largest(raw[each][1]) for each in raw},
         )
 
 
@@ -92,8 +105,8 @@ def _elements(point: Point) -> int:
     return sum(prod(tensor.shape) for tensor in point.tensors)
 
 
-def _probe(names: Sequence[str], probe_bytes: Sequence[int], largest: int) -> NDArray[np.float64]:
-    """The link's features of exchanges to time, on the scale of the table's columns."""
+def _probe(names: Sequence[str], probe_bytes: Sequence[int]) -> NDArray[np.float64]:
+    """The link's features of exchanges to time; the table scales them like its own."""
     return np.array(
-        [[size / largest if each == "bytes" else 1.0 for each in names] for size in probe_bytes]
+        [[float(size) if each == "bytes" else 1.0 for each in names] for size in probe_bytes]
     )

@@ -322,16 +322,16 @@ def _front_result(
 
 
 def checked_arrays(values: Arrays, wanted: Sequence[Tensor], what: str) -> dict[str, NDArray[Any]]:
-    """The wanted arrays, of exactly the declared shape and type."""
+    """The wanted arrays, of the declared type and a shape that fits."""
     checked: dict[str, NDArray[Any]] = {}
     for each in wanted:
         if each.name not in values:
             raise InputError(f"{what} {each.name!r} is missing")
         array = np.asarray(values[each.name])
-        if array.shape != each.shape or array.dtype.name != each.dtype:
+        if not each.fits(array.shape) or array.dtype.name != each.dtype:
             raise InputError(
-                f"{what} {each.name!r} must be {each.dtype}{list(each.shape)}, "
+                f"{what} {each.name!r} must be {each.spelled}, "
                 f"got {array.dtype.name}{list(array.shape)}"
             )
-        checked[each.name] = np.ascontiguousarray(array).reshape(each.shape)
+        checked[each.name] = np.ascontiguousarray(array).reshape(array.shape)
     return checked

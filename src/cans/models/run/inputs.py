@@ -50,6 +50,23 @@ def parse_shapes(given: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def parse_ranges(
+    given: Iterable[str],
+) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """Shapes of which some dimensions may vary: the largest, and the smallest of each.
+
+    >>> parse_ranges(["x=1x3x48x32..640"])
+    ({'x': (1, 3, 48, 640)}, {'x': (1, 3, 48, 32)})
+    """
+    texts = list(given)
+    highest = parse_shapes(re.sub(r"\d+\.\.(\d+)", r"\1", text) for text in texts)
+    lowest = parse_shapes(re.sub(r"(\d+)\.\.\d+", r"\1", text) for text in texts)
+    for name, shape in highest.items():
+        if any(low > high for low, high in zip(lowest[name], shape, strict=True)):
+            raise InputError(f"--shape {name}: a range goes from the smaller to the larger size")
+    return highest, lowest
+
+
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file, which must have these names; or the one of an .npy file, which
     is the first of them."""

@@ -10,7 +10,7 @@ from onnx import helper
 
 from cans.models.onnx.graph import Graph, Node
 from cans.models.onnx.model import Model
-from cans.models.onnx.tensors import ONNX_TYPES, Tensor
+from cans.models.onnx.tensors import Tensor
 from cans.models.points.counting import work_of
 
 PRODUCTS = frozenset({"MatMul", "Gemm"})
@@ -93,4 +93,4 @@ def wrap(graph: onnx.GraphProto, like: onnx.ModelProto) -> onnx.ModelProto:
 def _output(name: str, tensor: Tensor | None) -> onnx.ValueInfoProto:
     if tensor is None:  # the runtime infers it
         return onnx.ValueInfoProto(name=name)
-    return helper.make_tensor_value_info(name, ONNX_TYPES[tensor.dtype], tensor.shape)
+    return tensor.value_info()

@@ -45,7 +45,8 @@ def _half(half: Half) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+    found = {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+    return {**found, "lowest": list(tensor.lowest)} if tensor.lowest else found
 
 
 def _output(model: Model, name: str) -> dict[str, Any]:

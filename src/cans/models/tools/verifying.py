@@ -21,6 +21,7 @@ from cans.models.codecs.codec import Codec, codec_at
 from cans.models.codecs.image import ImageSpec
 from cans.models.onnx.graph import RANDOM
 from cans.models.onnx.model import Model
+from cans.models.onnx.tensors import Tensor
 from cans.models.points.points import Point
 from cans.models.run.executor import checked_arrays
 from cans.models.run.inputs import index_limits, random_inputs
@@ -120,8 +121,11 @@ def _informative(
     limits = index_limits(model.proto.graph)
     inputs: list[Arrays] = []
     outputs: list[Arrays] = []
+    if model.varying is not None:
+        samples = max(samples, len(model.varying.symbols.samples()))
     for seed in range(max(_TRIES, samples)):
-        values = random_inputs(model.inputs, np.random.default_rng(seed), limits, image)
+        tensors = _at_some_size(model, seed)
+        values = random_inputs(tensors, np.random.default_rng(seed), limits, image)
         inputs.append(values)
         outputs.append(_run_whole(session, model, values))
         enough = len(inputs) >= max(2, samples)
@@ -131,6 +135,16 @@ def _informative(
     # The first that differ from one another are kept; those before them said nothing new.
     kept = slice(-samples, None) if samples < len(inputs) else slice(None)
     return inputs[kept], outputs[kept], nothing
+
+
+def _at_some_size(model: Model, number: int) -> list[Tensor]:
+    """The inputs; of a model whose size varies, at one of the sizes in its range."""
+    if model.varying is None:
+        return list(model.inputs)
+    symbols = model.varying.symbols
+    choices = symbols.samples()
+    sizes = choices[number % len(choices)]
+    return [replace(t, shape=symbols.shape_at(t.name, t.shape, sizes)) for t in model.inputs]
 
 
 def _own_difference(
@@ -205,7 +219,7 @@ def _split_runs(
         payloads = {each.name: codec.encode(made[each.name]) for each in point.tensors}
         crossings.append(
             {
-                each.name: codec.decode(payloads[each.name], each.shape, each.dtype)
+                each.name: codec.decode(payloads[each.name], made[each.name].shape, each.dtype)
                 for each in point.tensors
             }
         )
