@@ -10,6 +10,7 @@ import numpy as np
 
 from cans.learning import linear, physical
 from cans.learning.arrays import Array, BoolArray
+from cans.learning.congestion import Load, toll
 from cans.learning.grouping import outgrown
 from cans.learning.layout import exploration_weight, fleet_state
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
@@ -44,9 +45,14 @@ class Context(NamedTuple):
     key_frame: bool = False  # an important frame: ANS explores less
     allowed: BoolArray | None = None  # choices that may be taken, at least one; None: all
     known: Array | None = None  # today's expected latency of every choice, for `oracle`
+    load: Load | None = None  # what the server told last, for a policy that is aware of it
+    toll: float = 1.0  # the share of the toll that counts: 0 selfish, 1 / weight of this device
 
 
 NOTHING_SPECIAL = Context()
+
+SOONER, FASTER_BY = 0.1, 0.5
+"""A server that answers in less than half the expected time is asked again ten times as soon."""
 
 
 class Choice(NamedTuple):
@@ -58,6 +64,8 @@ class Choice(NamedTuple):
     predicted_ms: float  # expected latency by the present estimate; nan if the policy has none
     width_ms: float  # how much the choice was favoured for being uncertain
     tied: bool = False  # another choice was as good; the lower index won
+    wait_ms: float = 0.0  # for a worker of the server, as it was told
+    toll_ms: float = 0.0  # charged for the waiting that the choice causes to others
 
 
 class DeviceLearner:
@@ -91,6 +99,7 @@ class DeviceLearner:
             for number, part in enumerate(policy.parts)
         }
         self._frame = 0
+        self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
 
     # --- join ---
@@ -118,6 +127,7 @@ class DeviceLearner:
         if self.policy.choose in (Choose.LOCAL, Choose.OFFLOAD, Choose.UNIFORM):
             return self._made(self._unlearned(context), False)
         scores = self._scores(context)
+        charge = self._charge(context)
         if context.allowed is not None:
             scores = np.where(context.allowed, np.minimum(scores, linear.LARGE), np.inf)
         if (
@@ -129,7 +139,7 @@ class DeviceLearner:
             scores[self.table.local] = np.inf
         index, tied = linear.lowest(scores)
         self.tied += tied
-        return self._made(index, tied, float(scores[index]))
+        return self._charged(self._made(index, tied, float(scores[index])), charge)
 
     def observe(
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
@@ -139,6 +149,7 @@ class DeviceLearner:
             if value is not None and not -inf < value < inf:
                 raise ValueError(f"latencies must be finite numbers, not {latencies}")
         index = choice if isinstance(choice, int) else choice.row
+        self._judge_server(index, latencies.server)
         uploads = []
         for part in self._parts.values():
             latency = latencies.of(part.part.explains)
@@ -150,6 +161,12 @@ class DeviceLearner:
                 uploads.append(part.upload())
         return tuple(uploads)
 
+    def _judge_server(self, index: int, latency: float | None) -> None:
+        part = self._parts.get("server")
+        if part is not None and latency is not None and self._state.informative[part.number, index]:
+            expected = float(self._state.mean[0, part.number, index])
+            self._hopeful = latency < FASTER_BY * expected
+
     def wants_probe(self, time: float) -> bool:
         """Whether to time the smallest exchange of `table.probe`: this device stays local and
         nobody has told of the link for a while. Rate-limited by the pool itself: one device's probe
@@ -159,6 +176,33 @@ class DeviceLearner:
             return False
         heard = self._state.synced_time[0, part.number]
         return bool(time - heard > self.policy.probe_after_s)
+
+    def wants_work(self, time: float) -> bool:
+        """Whether to send real work beside an answer made here: nobody has told of the server for a
+        while, and a small exchange says nothing about it. Sooner while the last that was heard was
+        faster than expected: it may be well again."""
+        part = self._parts.get("server")
+        if part is None or not self.policy.load_aware or self.policy.probe_after_s == inf:
+            return False
+        silent = time - self._state.synced_time[0, part.number]
+        return bool(silent > self.policy.probe_after_s * (SOONER if self._hopeful else 1.0))
+
+    @property
+    def work_probe(self) -> int:
+        """The choice that real work is sent with: the raw input, in the codec that sends least."""
+        self.get_ready()
+        first = [row for row, point in enumerate(self.table.point_of[:-1]) if point == 0]
+        mean = self._state.mean[0].sum(axis=0)
+        return min(first, key=lambda row: float(mean[row])) if first else 0
+
+    @property
+    def server_ms(self) -> float:
+        """What the server is expected to compute for the raw input; 0: not known."""
+        part = self._parts.get("server")
+        if part is None:
+            return 0.0
+        self.get_ready()
+        return float(self._state.mean[0, part.number, 0])
 
     def wants_all_probes(self) -> bool:
         """Whether to time every exchange of `table.probe`: nobody has ever told of this link."""
@@ -278,7 +322,8 @@ class DeviceLearner:
             scores = linear.sampled(self._state, 0, context.normals)
         else:
             weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
-            scores = self._optimistic(weight)
+            charge = self._charge(context)
+            scores = self._optimistic(weight) if charge is None else self._crowded(charge)
         return scores if known is None else scores + known
 
     def _optimistic(self, weight: float) -> Array:
@@ -286,6 +331,31 @@ class DeviceLearner:
             return physical.physical_scores(self._state, 0)
         state = self._state
         return linear.optimistic(state.mean[0], state.norm[0], state.radius[0], weight)
+
+    def _charge(self, context: Context) -> Array | None:
+        """(2, choices) wait and toll of every choice; None: nobody waits, or this policy has not
+        heard of it."""
+        load, part = context.load, self._parts.get("server")
+        if load is None or load.workers == inf or part is None or not self.policy.load_aware:
+            return None
+        service = self._state.mean[0, part.number]
+        wait = np.where(self._state.informative[part.number], load.wait_ms, 0.0)
+        return np.stack([wait, context.toll * toll(service, load)])
+
+    def _crowded(self, charge: Array) -> Array:
+        return physical.charged_scores(self._state, 0, charge.sum(axis=0))
+
+    def _charged(self, choice: Choice, charge: Array | None) -> Choice:
+        if charge is None:
+            return choice
+        wait, fee = (float(each) for each in charge[:, choice.row])
+        predicted = choice.predicted_ms + wait
+        return choice._replace(
+            predicted_ms=predicted,
+            width_ms=choice.width_ms + wait + fee,
+            wait_ms=wait,
+            toll_ms=fee,
+        )
 
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table

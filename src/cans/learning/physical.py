@@ -182,22 +182,29 @@ def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
 # --- select --------------------------------------------------------------------------------------
 
 
-def physical_scores(state: LearnerState, device: int) -> Array:
+def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     """Lower confidence bound of the latency of every choice that can win at all; infinite for the
     others.
 
     Choices are left out on the assumption that the server is the faster machine. When the
-    estimates say otherwise (it is overloaded), every choice is back.
+    estimates say otherwise (it is overloaded), every choice is back. `charge` is known and comes on
+    top of each choice: waiting, and tolls.
     """
     physics = state.physics
     scores: Array = physics.low[device].sum(axis=0) + TIE_BREAK * state.mean[device].sum(axis=0)
+    scores = scores + charge
     front, server = physics.front_part, physics.server_part
     if front >= 0:
         on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
-        if on_server > on_device:
+        if on_server + charge[0] > on_device:
             return scores
     result: Array = np.where(physics.viable, scores, np.inf)
     return result
+
+
+def physical_scores(state: LearnerState, device: int) -> Array:
+    """The scores of all choices where nobody waits."""
+    return charged_scores(state, device, np.zeros(state.rows.shape[1]))
 
 
 # --- merge ---------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ class Policy:
     physical: Physical | None = None  # estimates that respect what latency is
     ridge: float | None = None  # the policy's own; None: the hyper-parameter's
     offline_whole: bool = False  # the first offline run is no partial one: to the very end
+    load_aware: bool = False  # the server's time is learned without the wait, which is told
     grouped: bool = False  # a device's label is only the prefix of its group; see `grouping.py`
     probe_after_s: float = inf  # a device that stays local times a small exchange when the link
     # has not been heard of for so long
@@ -164,6 +165,7 @@ _CANS = Policy(
     ridge=1e-9,
     offline_whole=True,
     grouped=True,
+    load_aware=True,
     probe_after_s=10.0,
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -69,9 +69,40 @@ def simulate(
     ridge: Annotated[float, typer.Option(help="Ridge lambda.")] = 0.01,
     alpha: Annotated[float, typer.Option(help="Upload when det grew by 1 + alpha.")] = 1.0,
     beta_ms: Annotated[str, typer.Option(help="Confidence radius in ms, or theory.")] = "50",
+    workers: Annotated[
+        int | None, typer.Option(help="World crowded: requests that the server runs at once (1).")
+    ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(help="World crowded: of the server, if all did what is best alone (0.9)."),
+    ] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option(help="World crowded: mixed, orin-nano, xavier-nx or rpi5 (mixed)."),
+    ] = None,
+    at_once: Annotated[
+        bool, typer.Option("--at-once", help="World crowded: all devices ask at the same moment.")
+    ] = False,
+    selfish: Annotated[
+        bool, typer.Option("--selfish", help="World crowded: nobody pays for others' waiting.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Simulate one policy in one world and report its regret."""
+    numbers = Hyperparameters(ridge=ridge, alpha=alpha, beta_ms=_radius(beta_ms))
+    asked = {"workers": workers, "load": load, "fleet": fleet}
+    crowd = {name: value for name, value in asked.items() if value is not None}
+    crowd |= {"at_once": True} if at_once else {}
+    crowd |= {"selfish": True} if selfish else {}
+    if world == "crowded":
+        _simulate_crowd(
+            {"model": model, "policy": policy, "devices": devices, "rounds": rounds, **crowd},
+            numbers, seeds, as_json,
+        )  # fmt: skip
+        return
+    if crowd:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in crowd)
+        raise InputError(f"{options}: only in world 'crowded'")
     from cans.simulation.run import simulate as run
 
     with progress_bar(f"{policy} in {world}", seeds) as advance:
@@ -90,13 +121,53 @@ def simulate(
             delivery=delivery,
             trace=trace,
             pool_age=pool_age,
-            hyperparameters=Hyperparameters(ridge=ridge, alpha=alpha, beta_ms=_radius(beta_ms)),
+            hyperparameters=numbers,
             progress=advance,
         )
     if as_json:
         typer.echo(json.dumps(result.document()))
     else:
         _print_table(result)
+
+
+def _simulate_crowd(
+    values: dict[str, Any], numbers: Hyperparameters, seeds: int, as_json: bool
+) -> None:
+    from cans.simulation.crowd import CrowdSettings, simulate_crowd
+
+    what = CrowdSettings(**values, hyperparameters=numbers)
+    with progress_bar(f"{what.policy} in a crowd", seeds) as advance:
+        document = simulate_crowd(what, seeds, advance)
+    if as_json:
+        typer.echo(json.dumps(document))
+    else:
+        _print_crowd(document)
+
+
+def _print_crowd(document: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"{document['policy']} on {document['model']}, {document['devices']} devices, "
+        f"{document['workers']} workers at load {document['load']:g}"
+    )
+    shown = {
+        "seed": "seed",
+        "mean latency (ms)": "mean_latency_ms",
+        "best assignment (ms)": "best_static_ms",
+        "wait (ms)": "wait_ms",
+        "toll (ms)": "toll_ms",
+        "quotes": "quotes",
+        "probes": "probes",
+        "changes per device and s": "switches_per_device_s",
+    }
+    for heading in shown:
+        table.add_column(heading, justify="right")
+    for run in document["runs"]:
+        cells = (run[name] for name in shown.values())
+        table.add_row(*(f"{each:.3f}" if isinstance(each, float) else str(each) for each in cells))
+    Console().print(table)
 
 
 def sweep(

@@ -137,7 +137,7 @@ def play(
         uploads = learner.observe(choice, reported, time)
         if pick == world.table.local and learner.wants_probe(time):
             record.probes[0] += 1
-            uploads += learner.observe_probe([_probe(world, episode, t)], time)
+            uploads += learner.observe_probe([timed_probe(world, episode, t)], time)
         if policy.fleet_sync and uploads:
             _synchronise(learners, edge, uploads, time)
             for count in (record.uploads[t : t + 1], record.part_uploads, record.part_downloads):
@@ -179,7 +179,7 @@ def measured_latency(
     return tuple(float(ms) if real else 0.0 for ms, real in zip(measured, takes_place, strict=True))
 
 
-def _probe(world: World, episode: Episode, t: int) -> float:
+def timed_probe(world: World, episode: Episode, t: int) -> float:
     """What a small exchange takes, disturbed as this round's link."""
     device = episode.active[t]
     stretched, fixed = world.probe_ms[world.place_of[device]]

@@ -141,10 +141,10 @@ EDGE_SERVER = Machine(1e13, 5e12, 1e12, 1.5e12, 10e-6)
 
 def layered(model: str, devices: int) -> World:
     """Layer-type speeds, memory-bound weights and per-operation cost; 200 Mbps plus 1 ms."""
-    return _layered("layered", model, devices, {"default": 200.0})
+    return layered_world("layered", model, devices, {"default": 200.0})
 
 
-def _layered(
+def layered_world(
     name: str,
     model: str,
     devices: int,
@@ -183,17 +183,17 @@ def _layered(
 
 def drifting(model: str, devices: int) -> World:
     """`layered` at 50 Mbps, and everything moves (see `drift.py`)."""
-    return _layered("drifting", model, devices, {"default": FAST_MBPS}, drift=everything_moves)
+    return layered_world("drifting", model, devices, {"default": FAST_MBPS}, drift=everything_moves)
 
 
 def cells(model: str, devices: int) -> World:
     """`layered` with three networks of different bandwidth."""
-    return _layered("cells", model, devices, {"fibre": 200.0, "wifi": 50.0, "cellular": 10.0})
+    return layered_world("cells", model, devices, {"fibre": 200.0, "wifi": 50.0, "cellular": 10.0})
 
 
 def codecs(model: str, devices: int) -> World:
     """`layered` on 50 Mbps, and what crosses may be written in 32, 16 or 8 bits."""
-    return _layered(
+    return layered_world(
         "codecs", model, devices, {"default": 50.0}, codecs=("float32", "float16", "uint8")
     )
 
@@ -272,7 +272,7 @@ def make_world(
 ) -> World:
     """The world of this name, with the user's changes; bad values are errors that say why."""
     if name not in (*WORLDS, "trace"):
-        raise unknown_name("world", name, [*WORLDS, "trace"])
+        raise unknown_name("world", name, [*WORLDS, "trace", "crowded"])
     if (name == "trace") is not (trace is not None):
         raise InputError("world 'trace' and --trace FILE.csv belong together")
     if devices < 1:

@@ -1,0 +1,99 @@
+"""Everyone at once: what waiting costs, and what a request costs those who wait behind it.
+
+The server part learns the time of computing alone. How long a request will wait is no property of a
+choice: the server knows it, and tells (`Load`). A choice's score carries the wait as known, and a
+*toll*: the waiting that its server time causes to others. Without it every device does what is best
+for itself until the gain of having a server is eaten up by waiting.
+
+No clock in here: time, in seconds, is an argument.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf
+from typing import NamedTuple
+
+import numpy as np
+
+from cans.learning.arrays import Array
+
+HORIZON_S = 1.0
+"""Utilisation and arrivals are those of about the last so many seconds."""
+
+SPARE = 0.05
+"""The least share of a server that is counted as free: a toll is never infinite."""
+
+ASK_ABOVE = 0.3
+"""Below this utilisation nobody asks before sending: there is nobody to collide with."""
+
+
+class Load(NamedTuple):
+    """What a server tells of itself."""
+
+    wait_ms: float = 0.0  # until a request that came now would be started
+    utilisation: float = 0.0  # share of the workers' time that is used
+    arrivals: float = 0.0  # requests per second
+    joined: int = 1  # devices of the fleet
+    inside: int = 0  # requests that wait, run or are announced
+    workers: float = 1.0  # requests that run at once
+
+
+IDLE = Load(workers=inf)
+
+
+def toll(service: Array, load: Load) -> Array:
+    """What requests of so many milliseconds of server time cost the others, in milliseconds each.
+
+    M/G/c: a millisecond of service delays everyone who comes before the queue has emptied again,
+    which takes (wait + service / 2) / (1 - utilisation); and nobody can come behind it who is
+    inside already.
+    """
+    if load.workers == np.inf:
+        return np.zeros_like(service)
+    spare = max(1.0 - load.utilisation, SPARE)
+    behind = 1e-3 * load.arrivals * (load.wait_ms + 0.5 * service) / spare
+    others = max(load.joined - 1.0 - load.inside, 0.0)
+    result: Array = service / load.workers * np.minimum(behind, others)
+    return result
+
+
+def worth_asking(load: Load, service_ms: float, round_trip_ms: float) -> bool:
+    """Whether to ask for the present wait before choosing: only a server in use is worth it, and
+    only where the wait varies by more than the question takes."""
+    if load.utilisation < ASK_ABOVE or load.workers == inf:
+        return False
+    spare = max(1.0 - load.utilisation, SPARE)
+    varies = service_ms * load.utilisation / (load.workers * spare)
+    return varies > round_trip_ms
+
+
+class LoadMeter:
+    """Utilisation and arrivals of a server, as averages that forget."""
+
+    def __init__(self, workers: float, horizon_s: float = HORIZON_S) -> None:
+        self.workers = workers
+        self._horizon = horizon_s
+        self._time = 0.0
+        self._busy = 0.0  # workers that run now
+        self._utilisation = 0.0
+        self._arrivals = 0.0
+
+    def _pass_to(self, time: float) -> None:
+        left = exp(-max(time - self._time, 0.0) / self._horizon)
+        self._time = max(time, self._time)
+        share = self._busy / self.workers
+        self._utilisation = share + left * (self._utilisation - share)
+        self._arrivals *= left
+
+    def arrived(self, time: float) -> None:
+        self._pass_to(time)
+        self._arrivals += 1.0 / self._horizon
+
+    def running(self, time: float, busy: int) -> None:
+        """So many workers run from now on."""
+        self._pass_to(time)
+        self._busy = busy
+
+    def load(self, time: float, wait_ms: float, joined: int, inside: int) -> Load:
+        self._pass_to(time)
+        return Load(wait_ms, self._utilisation, self._arrivals, joined, inside, self.workers)

@@ -1,0 +1,85 @@
+"""A simulated edge server with few workers: first come, first served."""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heapreplace
+from math import inf
+from typing import NamedTuple
+
+from cans.learning.congestion import Load, LoadMeter
+
+TELL_S = 0.2
+"""The load that is told in passing is at most so old; only a quote is of this moment."""
+
+
+class Job(NamedTuple):
+    """A request at the server."""
+
+    number: int
+    expected_ms: float  # what the server thinks it takes
+    service_ms: float  # what it will take
+    since: float  # when it came, seconds
+
+
+class Server:
+    """Time, in seconds, comes from whoever drives it."""
+
+    def __init__(self, workers: float, joined: int) -> None:
+        self.workers = workers
+        self._joined = joined
+        self._meter = LoadMeter(workers)
+        self._queue: deque[Job] = deque()
+        self._running: dict[int, tuple[Job, float]] = {}  # and when it began
+        self._announced: dict[int, float] = {}  # number -> expected milliseconds
+        self._told = Load(joined=joined, workers=workers)
+        self._told_at = -inf
+
+    def announce(self, number: int, expected_ms: float) -> None:
+        """A request is on its way; whoever asks from now on hears of it."""
+        self._announced[number] = expected_ms
+
+    def reach(self, job: Job) -> Job | None:
+        """A request arrives; returns it if it starts at once."""
+        self._announced.pop(job.number, None)
+        self._meter.arrived(job.since)
+        self._queue.append(job)
+        return self.start_next(job.since)
+
+    def finish(self, number: int, time: float) -> None:
+        del self._running[number]
+        self._meter.running(time, len(self._running))
+
+    def start_next(self, time: float) -> Job | None:
+        """The next request that a free worker takes, if there are both."""
+        if not self._queue or len(self._running) >= self.workers:
+            return None
+        job = self._queue.popleft()
+        self._running[job.number] = (job, time)
+        self._meter.running(time, len(self._running))
+        return job
+
+    def wait_ms(self, time: float) -> float:
+        """Until a request that came now would be started, if all goes as expected."""
+        if self.workers == inf:
+            return 0.0
+        free = [
+            max(job.expected_ms - 1e3 * (time - began), 0.0)
+            for job, began in self._running.values()
+        ]
+        free += [0.0] * int(self.workers - len(free))
+        heapify(free)
+        for expected_ms in (*(job.expected_ms for job in self._queue), *self._announced.values()):
+            heapreplace(free, free[0] + expected_ms)
+        return free[0]
+
+    def load(self, time: float) -> Load:
+        """As it is at this moment."""
+        inside = len(self._queue) + len(self._running) + len(self._announced)
+        return self._meter.load(time, self.wait_ms(time), self._joined, inside)
+
+    def told(self, time: float) -> Load:
+        """As everybody was last told."""
+        if time - self._told_at >= TELL_S:
+            self._told, self._told_at = self.load(time), time
+        return self._told

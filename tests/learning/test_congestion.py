@@ -1,0 +1,111 @@
+"""What waiting costs, and what a request costs others."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from cans.learning import Context, DeviceLearner, Latencies, policy_named
+from cans.learning.congestion import Load, LoadMeter, toll, worth_asking
+from cans.learning.edge import EdgeAggregator
+from cans.simulation.worlds.crowded import crowded
+
+BUSY = Load(wait_ms=30.0, utilisation=0.8, arrivals=40.0, joined=25, inside=3, workers=1)
+SERVICE = np.array([0.0, 5.0, 10.0, 40.0])
+
+
+def test_a_toll_is_what_others_wait_longer() -> None:
+    fee = toll(SERVICE, BUSY)
+    assert fee[0] == 0.0
+    assert (np.diff(fee) > 0).all()
+    behind = 0.040 * (30.0 + 5.0) / 0.2  # requests before the queue is empty again
+    assert fee[2] == pytest.approx(10.0 * behind)
+
+
+def test_nobody_can_come_behind_who_is_ahead_already() -> None:
+    full = BUSY._replace(inside=24)
+    assert not toll(SERVICE, full).any()
+    assert not toll(SERVICE, BUSY._replace(joined=1, inside=0)).any()
+    crowd = toll(SERVICE, BUSY._replace(utilisation=1.2, wait_ms=1e6))
+    assert crowd == pytest.approx(SERVICE * (25 - 1 - 3)), "never infinite"
+
+
+def test_more_workers_cost_others_less_and_infinitely_many_nothing() -> None:
+    two, one = toll(SERVICE, BUSY._replace(workers=2)), toll(SERVICE, BUSY)
+    assert two == pytest.approx(one / 2)
+    assert not toll(SERVICE, BUSY._replace(workers=inf)).any()
+
+
+def test_a_question_is_asked_where_it_may_pay() -> None:
+    assert worth_asking(BUSY, 20.0, 2.0)
+    assert not worth_asking(BUSY._replace(utilisation=0.2), 20.0, 2.0)
+    assert not worth_asking(BUSY, 0.1, 2.0)
+    assert not worth_asking(BUSY._replace(workers=inf), 20.0, 2.0)
+
+
+def test_the_meter_finds_utilisation_and_arrivals() -> None:
+    meter = LoadMeter(2)
+    for k in range(400):  # one request every 50 ms, 40 ms on one of two workers
+        time = 0.05 * k
+        meter.arrived(time)
+        meter.running(time, 1)
+        meter.running(time + 0.04, 0)
+    load = meter.load(20.0, 0.0, 5, 0)
+    assert load.utilisation == pytest.approx(0.4, abs=0.03)
+    assert load.arrivals == pytest.approx(20.0, rel=0.05)
+    later = meter.load(30.0, 0.0, 5, 0)
+    assert later.utilisation < 0.001
+
+
+def taught(devices: int = 1) -> DeviceLearner:
+    """A Pi that knows its own speed, the link and an idle server."""
+    world = crowded("vgg16", 1, "rpi5")
+    learner, edge = DeviceLearner(world.table, policy_named("cans")), EdgeAggregator()
+    for upload in learner.join([]):
+        learner.adopt(edge.merge(upload))
+    rows = [0, 1, 10, 11, 30, 31, 36, 37, world.table.local]
+    for time, row in enumerate(rows * 6):
+        ms = [float(segment[row]) for segment in world.segments_ms(0)]
+        for upload in learner.observe(row, Latencies(*ms), time):
+            learner.adopt(edge.merge(upload, time))
+    return learner
+
+
+def test_a_wait_sends_a_device_home_and_a_toll_does_so_sooner() -> None:
+    learner = taught()
+    idle = learner.select(Context(load=Load(joined=25)))
+    assert idle.row != learner.table.local
+    assert (idle.wait_ms, idle.toll_ms) == (0.0, 0.0)
+    long = learner.select(Context(load=Load(wait_ms=1e4, joined=1)))
+    assert long.row == learner.table.local
+    assert (long.wait_ms, long.toll_ms) == (0.0, 0.0)
+    dear = BUSY._replace(wait_ms=60.0, utilisation=0.95, arrivals=60.0)
+    assert learner.select(Context(load=dear, toll=0.0)).row != learner.table.local
+    honest = learner.select(Context(load=dear))
+    assert honest.row == learner.table.local
+    weighty = learner.select(Context(load=dear, toll=0.01))  # a device of weight 100
+    assert weighty.row != learner.table.local
+    assert weighty.toll_ms > 0.0
+    assert weighty.predicted_ms == pytest.approx(
+        float(learner.predictions()[0][weighty.row]) + weighty.wait_ms
+    )
+
+
+def test_real_work_is_sent_to_a_server_that_nobody_heard_of() -> None:
+    learner = taught()
+    heard = 53.0  # the last round of `taught`
+    assert not learner.wants_work(heard + 5)
+    assert learner.wants_work(heard + 11)
+    assert learner.table.point_of[learner.work_probe] == 0
+    fast = 0.1 * learner.server_ms
+    learner.observe(learner.work_probe, Latencies(None, None, fast), heard)
+    assert learner.wants_work(heard + 2), "it may be well again: sooner"
+
+
+def test_policies_that_have_not_heard_of_load_ignore_it() -> None:
+    world = crowded("vgg16", 1, "rpi5")
+    learner = DeviceLearner(world.table, policy_named("linucb"))
+    assert learner.select(Context(load=BUSY)) == learner.select(Context())
+    assert not learner.wants_work(1e6)
