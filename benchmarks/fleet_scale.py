@@ -88,7 +88,7 @@ def real(served: list[Served], devices: int, rate: float, folder: Path) -> dict[
                 f"127.0.0.1:{each.port}", toy(), "rpi5", state=folder / f"{each.port}-{i}", seed=i,
                 connect_seconds=60.0,
             )  # fmt: skip
-            device.testbed(force=0)
+            device.hooks.force = 0
             count(device, each.tally)
             made.append((device, each.tally))
     stop = threading.Event()

@@ -30,3 +30,13 @@ def compiled() -> dict[str, Callable[..., Any]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         play_seed(Settings(devices=1, rounds=1), "fast", 0)
     return compiled_functions()
+
+
+@pytest.fixture(autouse=True)
+def _toys_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toy model takes no time on the device: on a busy machine every reply would be late, and the
+    device first. Modules about just that say `HEDGED = True`."""
+    from cans.live.device.hooks import Hooks
+
+    if not getattr(request.module, "HEDGED", False):
+        monkeypatch.setattr(Hooks, "hedges", property(lambda _: False))

@@ -38,23 +38,23 @@ def test_a_real_device_shows_at_once_and_a_changed_point_within_a_second(tab, tm
     split = toy(layers=4)
     with (
         shown(split=split) as page,
-        cans.Device(page.server.address, split, "rpi5", device="camera-1", network="lab",
+        cans.Device(page.server.address, split, "rpi5", name="camera-1", network="lab",
                     state=tmp_path) as device,
     ):  # fmt: skip
         tab.page.goto(page.address)
         wait_text(tab, "camera-1", ".name", "rpi5")
-        device.testbed(force=2)
+        device.hooks.force = 2
         device.infer(example())
         wait_text(tab, "camera-1", ".where", "p2")
-        device.testbed(force=0)
+        device.hooks.force = 0
         device.infer(example())
         assert wait_text(tab, "camera-1", ".where", "p0") < 1.0
-        device.testbed(force=split.table.local)
+        device.hooks.force = split.table.local
         device.infer(example())
         assert wait_text(tab, "camera-1", ".c-state", "local") < 1.0
         assert "all on device" in cell(tab, "camera-1", ".where").inner_text()
         sleep(1.1)
-        device.testbed(force=1)
+        device.hooks.force = 1
         device.infer(example())
         device.infer(example())
         wait_text(tab, "camera-1", ".num", "5")
@@ -138,7 +138,7 @@ def test_pools_in_human_units_and_events(tab, tmp_path) -> None:
     split = toy(layers=4, block_seconds=0.002)
     with (
         shown(split=split) as page,
-        cans.Device(page.server.address, split, "rpi5", device="camera-1", network="lab",
+        cans.Device(page.server.address, split, "rpi5", name="camera-1", network="lab",
                     state=tmp_path) as device,
     ):  # fmt: skip
         for _ in range(12):

@@ -45,13 +45,13 @@ def worked(tmp_path) -> Iterator[Running]:
     split = toy()
     with (
         running(split, terms=terms("cans")) as server,
-        cans.Device(server.address, split, "rpi5", device="camera", state=tmp_path) as device,
+        cans.Device(server.address, split, "rpi5", name="camera", state=tmp_path) as device,
     ):
         server.collector = Collector(server.server)  # type: ignore[attr-defined]
         server.metrics = free_port()  # type: ignore[attr-defined]
         expose(server.server, f"127.0.0.1:{server.metrics}")  # type: ignore[attr-defined]
         for row in (0, 0, 2, split.table.local, split.table.local):
-            device.testbed(force=row)
+            device.hooks.force = row
             device.infer(example())
         device.settle()
         server.server.recorder.digest()

@@ -75,10 +75,10 @@ class Server:
     def honest_device(self) -> Device:
         """One that always offloads its raw input."""
         device = Device(
-            f"127.0.0.1:{self.port}", "mobilenet_v2", state=self.folder / "device", device="honest",
+            f"127.0.0.1:{self.port}", "mobilenet_v2", state=self.folder / "device", name="honest",
             token="honest-token", seed=1,
         )  # fmt: skip
-        device.testbed(force=0)
+        device.hooks.force = 0
         return device
 
     def stop(self) -> None:

@@ -21,8 +21,9 @@ import numpy as np
 
 from cans.errors import CansError
 from cans.learning import Latencies, Upload
-from cans.live.device.breaker import BreakerSettings
 from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
+from cans.live.device.route import BreakerSettings
 from cans.live.store import Store, open_store
 from cans.live.wire.messages import SyncRequest
 from cans.live.wire.state import read
@@ -72,7 +73,7 @@ class Load:
         self.devices = [
             Device(
                 address, toy(block_seconds=block_seconds), "rpi5", state=folder / f"device-{i}",
-                seed=i, stopwatch=book, breaker=QUICK, deadline_ms=deadline_ms,
+                seed=i, hooks=Hooks(stopwatch=book, breaker=QUICK), deadline_ms=deadline_ms,
             )
             for i, book in enumerate(self.books)
         ]  # fmt: skip

@@ -93,6 +93,7 @@ def _follow(clock: Path) -> None:
 def _agent(port: int, state: Path, ledger: Path) -> None:
     """Infer for ever; write down each observation before it can be committed."""
     from cans.live.device.device import Device
+    from cans.live.device.hooks import Hooks
     from tests.live.ledger import Ledger
     from tests.live.toy import example, toy
 
@@ -111,7 +112,8 @@ def _agent(port: int, state: Path, ledger: Path) -> None:
         going = False
 
     signal.signal(signal.SIGTERM, stop)
-    with Device(f"127.0.0.1:{port}", toy(), "rpi5", state=state, stopwatch=Written()) as device:
+    hooks = Hooks(stopwatch=Written())
+    with Device(f"127.0.0.1:{port}", toy(), "rpi5", state=state, hooks=hooks) as device:
         print("ready", flush=True)
         inputs = example()
         while going:

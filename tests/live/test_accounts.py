@@ -84,13 +84,13 @@ def test_accounts_ride_and_locals_are_known(tmp_path) -> None:
     split = toy()
     with (
         running(split, terms=terms("cans")) as server,
-        cans.Device(server.address, split, device="camera", state=tmp_path) as device,
+        cans.Device(server.address, split, name="camera", state=tmp_path) as device,
     ):
         recorder = server.server.recorder
-        device.testbed(force=1)
+        device.hooks.force = 1
         device.infer(example())
         device.infer(example())
-        device.testbed(force=split.table.local)
+        device.hooks.force = split.table.local
         device.infer(example())
         device.settle()
         recorder.digest()

@@ -77,7 +77,7 @@ def test_idle_connections_are_closed_and_used_ones_are_not(
         for each in silent:
             each.close()
         time.sleep(0.7)  # the device says nothing for longer than that
-        device.testbed(force=0)
+        device.hooks.force = 0
         device.infer(example())
         device.settle()
         assert device.last is not None

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from cans.errors import Busy, InputError, RemoteProtocolError
 from cans.learning import DeviceIdentity
 from cans.learning.part import PartRecord
-from cans.live.device.breaker import BreakerSettings, CircuitBreaker
-from cans.live.device.exits import Exits, confidence, parse_exit
-from cans.live.device.route import Route
+from cans.live.device.local import Exits, confidence, parse_exit
+from cans.live.device.route import BreakerSettings, CircuitBreaker, Route
 from cans.live.device.statefile import StateFile, free_slot
 from cans.live.device.timing import LocalTimes
 from cans.live.server.admission import Admission, Ticket
@@ -267,7 +266,8 @@ def test_state_files(tmp_path: Path) -> None:
     file = StateFile(tmp_path)
     assert file.load() is None
     file.keep(some_state(1))
-    file.keep(some_state(2), durable=True)
+    file.keep(some_state(2))
+    file.sync()
     with pytest.raises(InputError, match="another device"):
         StateFile(tmp_path)
     file.close()

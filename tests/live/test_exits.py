@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cans.live.device.device import Device
-from cans.live.device.exits import confidence
+from cans.live.device.hooks import Hooks
+from cans.live.device.local import confidence
 from cans.live.split import Arrays, Cutting, SplitModel
 from cans.live.splitting import load_model, split
 from tests.live.ledger import Ledger
@@ -83,7 +84,7 @@ def test_a_local_run_ends_at_the_first_sure_exit(path: Path, tmp_path: Path, lea
     }[leaves]
     book = Ledger()
     with running(cut(path), terms=terms("local")) as server, Device(
-        server.address, model, state=tmp_path, exits=exits, stopwatch=book
+        server.address, model, state=tmp_path, exits=exits, hooks=Hooks(stopwatch=book)
     ) as device:  # fmt: skip
         for _ in range(3):  # until every stretch is settled
             seen = watched(device)
@@ -115,7 +116,7 @@ def test_such_a_run_is_front_end_experience(path: Path, tmp_path: Path) -> None:
     with running(cut(path), terms=terms("fedlinucb-decouple")) as server, Device(
         server.address, model, state=tmp_path, exits=exits
     ) as device:  # fmt: skip
-        device.testbed(force=model.table.local)
+        device.hooks.force = model.table.local
         for _ in range(8):
             device.infer(image())
         device.settle()
@@ -141,7 +142,8 @@ def test_what_the_server_does_not_answer_may_end_at_an_exit(path: Path, tmp_path
         with running(cut(path), terms=terms("offload")) as server, Device(
             server.address, model, state=tmp_path, exits=exits
         ) as device:  # fmt: skip
-            device.testbed(force=model.table.point_of.index(at))
+            device.hooks.force = model.table.point_of.index(at)
+            device.hooks.hedge = False
             assert set(device.infer(image())) == {"exit1", "exit3", "scores"}
             server.stop()
             seen = watched(device)

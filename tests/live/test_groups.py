@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
 from cans.live.wire.messages import JoinRequest
 from tests.live.faults import wait_until
 from tests.live.ledger import Ledger, check_conservation
@@ -25,7 +26,7 @@ def test_devices_without_a_type_are_grouped_and_keep_their_group(tmp_path: Path)
     with running(toy(), terms=terms("cans")) as server:
         for number, book in enumerate(books):
             with Device(
-                server.address, toy(), state=tmp_path / str(number % 2), stopwatch=book
+                server.address, toy(), state=tmp_path / str(number % 2), hooks=Hooks(stopwatch=book)
             ) as device:
                 devices.append(device)
                 for seed in range(4):
@@ -72,7 +73,7 @@ def test_a_device_that_became_another_machine_moves_and_nothing_is_lost(tmp_path
     book = Ledger()
     with (
         running(toy(), terms=terms("cans")) as server,
-        Device(server.address, toy(), state=tmp_path, stopwatch=book) as device,
+        Device(server.address, toy(), state=tmp_path, hooks=Hooks(stopwatch=book)) as device,
     ):
         for seed in range(6):
             device.infer(example(seed=seed))
@@ -81,13 +82,12 @@ def test_a_device_that_became_another_machine_moves_and_nothing_is_lost(tmp_path
         learner = device._experience.learner
         assert learner is not None
 
-        def twenty_times_slower(agent: Any) -> None:
-            """What the agent does when the front's pace has left its range for good."""
-            agent._tending._contact.whole_ms = 20 * max(device._contact.whole_ms, 3.0)
+        # What the agent does when the front's pace has left its range for good.
+        with device._turns.turn(time.monotonic() + 5.0):
+            device._contact.whole_ms = 20 * max(device._contact.whole_ms, 3.0)
             who, digest = device._experience.state.identity, device.model.digest
-            agent._tending._contact.join_later(0, who, digest, moved=True)
+            device._contact.join_later(0, who, digest, moved=True)
 
-        device._do(twenty_times_slower)
         wait_until(lambda: device.group != before)
         for seed in range(6):
             device.infer(example(seed=seed))

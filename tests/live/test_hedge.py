@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cans.errors import DeadlineExceeded
-from cans.live.device.deadline import LEAST, Abandoned, Abandonment, Patience
 from cans.live.device.device import Device
-from cans.live.device.hedge import Hedger
+from cans.live.device.hooks import Hooks
+from cans.live.device.timing import LEAST, LINGER, Patience, RemoteTimes
 from cans.live.split import SplitModel
 from tests.live.faults import wait_until
 from tests.live.ledger import Ledger, check_conservation
@@ -23,8 +26,9 @@ from tests.live.proxy import Proxy
 from tests.live.running import running, terms
 from tests.live.toy import ToyExecutor, example, toy
 
+HEDGED = True
 BLOCK = 0.1  # seconds of each of four blocks: the device finishes in 0.4 s
-DEADLINE_MS = 1200.0  # it begins 0.6 s after the request, and is done after 1.0 s
+DEADLINE_MS = 1200.0  # it begins 0.3 s after the request, and is done after 0.7 s
 
 
 class Blocks:
@@ -69,8 +73,8 @@ def late(seconds: float) -> SplitModel:
 def test_an_answer_that_comes_before_the_device_is_done_wins(tmp_path: Path) -> None:
     model, book = toy(block_seconds=BLOCK), Ledger()
     blocks = Blocks(model)
-    with running(late(0.72), terms=terms("offload")) as server, Device(
-        server.address, model, state=tmp_path, stopwatch=book
+    with running(late(0.5), terms=terms("offload")) as server, Device(
+        server.address, model, state=tmp_path, hooks=Hooks(stopwatch=book)
     ) as device:  # fmt: skip
         blocks.watch(device)
         for turn in range(2):
@@ -78,19 +82,20 @@ def test_an_answer_that_comes_before_the_device_is_done_wins(tmp_path: Path) -> 
             outputs = device.infer(example(), deadline_ms=DEADLINE_MS)
             taken = time.perf_counter() - start
             np.testing.assert_allclose(outputs["y"], example()["t0"] + 4, rtol=1e-6)
-            assert 0.7 < taken < 1.0
+            assert 0.5 < taken < 0.7
             assert device.last is not None
             assert device.last.answered_by == server.address
-            assert "begun to finish by itself" in device.last.why
+            # The second time it is known that this choice takes so long.
+            assert ("begun to finish by itself" in device.last.why) is (turn == 0)
             assert not device.last.fallback
-            assert device.last.server_ms > 700
+            assert device.last.server_ms > 490
             device.settle()
             assert len(book.rounds) == turn + 1
-            assert 1 <= blocks.begun <= 3 * (turn + 1)  # it stopped after the block it was in
+            assert 1 <= blocks.begun <= 3  # it stopped after the block it was in
         assert blocks.overlaps == 0
         (_, learned), _ = book.rounds
         assert learned.server is not None
-        assert learned.server > 700  # also that the server was slow has been learned
+        assert learned.server > 490  # also that the server was slow has been learned
         assert device._agent is not None
         assert device._agent.failures == 0
 
@@ -100,7 +105,7 @@ def test_the_device_wins_over_an_answer_that_is_later(tmp_path: Path, asynchrono
     model, book = toy(block_seconds=BLOCK), Ledger()
     blocks = Blocks(model)
     with running(late(1.6), terms=terms("offload")) as server, Device(
-        server.address, model, state=tmp_path, stopwatch=book
+        server.address, model, state=tmp_path, hooks=Hooks(stopwatch=book)
     ) as device:  # fmt: skip
         blocks.watch(device)
         start = time.perf_counter()
@@ -108,11 +113,11 @@ def test_the_device_wins_over_an_answer_that_is_later(tmp_path: Path, asynchrono
             outputs = asyncio.run(device.ainfer(example(), deadline_ms=DEADLINE_MS))
         else:
             outputs = device.infer(example(), deadline_ms=DEADLINE_MS)
-        assert 0.9 < time.perf_counter() - start < DEADLINE_MS / 1e3
+        assert 0.6 < time.perf_counter() - start < 2 * 0.4 + 0.02
         np.testing.assert_allclose(outputs["y"], example()["t0"] + 4, rtol=1e-6)
         assert device.last is not None
         assert device.last.answered_by == "device"
-        assert "in time" in device.last.fallback
+        assert "this device was first" in device.last.fallback
         device.settle()
         assert blocks.begun == 4  # once
         ((_, learned),) = book.rounds
@@ -130,11 +135,11 @@ def test_a_request_that_fails_when_the_device_has_begun(tmp_path: Path) -> None:
         proxy = Proxy(server.server.port)
         with Device(proxy.address, model, state=tmp_path) as device:
             blocks.watch(device)
-            threading.Timer(0.8, proxy.cut).start()
+            threading.Timer(0.45, proxy.cut).start()
             outputs = device.infer(example(), deadline_ms=DEADLINE_MS)
             np.testing.assert_allclose(outputs["y"], example()["t0"] + 4, rtol=1e-6)
             assert device.last is not None
-            assert "does not answer" in device.last.fallback
+            assert device.last.fallback
             assert blocks.begun == 4
             assert blocks.overlaps == 0
         proxy.close()
@@ -152,7 +157,6 @@ def test_neither_is_in_time(tmp_path: Path) -> None:
         assert time.perf_counter() - start < DEADLINE_MS / 1e3 + 0.1
         model.executor.block_seconds = 0.0  # type: ignore[attr-defined]
         device.infer(example(), deadline_ms=5000)  # once the abandoned block is over
-        assert device._rounds._hedger._running is None
 
 
 def test_the_books_balance_under_hedges(tmp_path: Path) -> None:
@@ -160,9 +164,14 @@ def test_the_books_balance_under_hedges(tmp_path: Path) -> None:
     model, server_model, book = toy(block_seconds=0.02), toy(), Ledger()
     with running(server_model, terms=eager()) as server:
         with Device(
-            server.address, model, "rpi5", state=tmp_path, stopwatch=book, deadline_ms=300.0
+            server.address,
+            model,
+            "rpi5",
+            state=tmp_path,
+            hooks=Hooks(stopwatch=book),
+            deadline_ms=300.0,
         ) as device:
-            device.testbed(force=0)
+            device.hooks.force = 0
             for turn in range(12):
                 server_model.executor.block_seconds = (0.0, 0.05, 0.2)[turn % 3]  # type: ignore[attr-defined]
                 outputs = device.infer(example(seed=turn))
@@ -174,67 +183,35 @@ def test_the_books_balance_under_hedges(tmp_path: Path) -> None:
         check_conservation(server.store(), [device], [book])
 
 
-# --- the hedger alone ---
+# --- how long to wait ---
 
 
-def test_requests_in_time_wake_nobody() -> None:
-    hedger, notified = Hedger(Abandonment()), 0
-    notify = hedger._condition.notify
-
-    def counted(n: int = 1) -> None:
-        nonlocal notified
-        notified += 1
-        notify(n)
-
-    hedger._condition.notify = counted  # type: ignore[method-assign]
-    for _ in range(500):
-        with hedger.arm(5.0, lambda: None) as hedge:
-            pass
-        assert hedge.done is None
-    assert notified == 1  # the first
-    hedger.close()
+def test_patience_goes_by_what_the_choice_has_taken() -> None:
+    """A device that needs 0.1 s by itself, and 0.08 s for the rest: an answer within 0.22 s."""
+    usual: dict[str, Any] = {"left": 10.0, "spent": 0.02, "whole": 0.1, "rest": 0.08}
+    never_taken = Patience.of(**usual, usual=0.0, late=inf)
+    assert never_taken.hedge_after_s == pytest.approx(0.22 - 0.004 - 0.02 - 1.25 * 0.08)
+    quick = Patience.of(**usual, usual=0.01, late=0.013)
+    assert quick.hedge_after_s == pytest.approx(0.013)
+    slow = Patience.of(**usual, usual=0.3, late=0.4)  # chosen although it is slower than local
+    assert slow.hedge_after_s == pytest.approx(0.4)
+    assert slow.give_up_after_s == pytest.approx(0.4 + 0.08 + LINGER)
 
 
-def test_a_hedge_is_done_once() -> None:
-    """However the two threads meet: by the hedger, or here; never by both, never by none."""
-    hedger, done = Hedger(Abandonment()), []
-    for turn in range(300):
-        with hedger.arm((turn % 5) * 2e-4, lambda: done.append(threading.get_ident())) as hedge:
-            time.sleep((turn % 7) * 1e-4)
-            hedge.result(time.monotonic() + 5.0)
-        hedger.rest(time.monotonic() + 5.0)
-        assert len(done) == turn + 1
-    assert len(set(done)) == 2
-    hedger.close()
+def test_patience_ends_before_the_deadline() -> None:
+    own, none = Patience.of(left=10.0, spent=0.0, whole=9.0, rest=2.0, usual=0.0, late=inf)
+    assert own == pytest.approx(10.0 - 0.02 - 0.5 - 2.5)
+    assert none == pytest.approx(own + 2.0 + LINGER)
+    assert Patience.of(1.0, 0.0, 2.0, 2.0, 0.0, inf).hedge_after_s == LEAST
+    assert Patience.of(10.0, 0.0, 0.0, None, 0.0, inf) == (inf, 10.0)
 
 
-def test_a_dropped_hedge_stops_and_its_error_is_told() -> None:
-    abandonment = Abandonment()
-    hedger, stopped = Hedger(abandonment), threading.Event()
-
-    def work() -> None:
-        try:
-            while True:
-                time.sleep(0.001)
-                abandonment.check()
-        except Abandoned:
-            stopped.set()
-            raise
-
-    with hedger.arm(0.0, work) as hedge:
-        wait_until(lambda: hedge.done is not None)
-    assert stopped.wait(2.0)
-    with hedger.arm(0.0, lambda: 1 / 0) as failing:
-        wait_until(lambda: failing.done is not None)
-        with pytest.raises(ZeroDivisionError):
-            failing.result(time.monotonic() + 1.0)
-    hedger.close()
-
-
-def test_patience() -> None:
-    now = time.monotonic()
-    own, none = Patience.by(now + 10.0, 2.0)
-    assert own == pytest.approx(10.0 - 0.02 - 0.5 - 2.5, abs=0.01)
-    assert none == pytest.approx(own + 2.0)
-    assert Patience.by(now + 1.0, 2.0).until_own == LEAST
-    assert Patience.by(now + 10.0, None).until_none == pytest.approx(10.0, abs=0.01)
+@given(st.lists(st.floats(1e-3, 1.0), min_size=300, max_size=300), st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_alike_replies_are_seldom_late(pool: list[float], seed: int) -> None:
+    """Whatever replies are like: after the first few, at most 2 % come later than those before."""
+    times, late = RemoteTimes(), 0
+    for seconds in np.random.default_rng(seed).choice(pool, 3000):
+        late += seconds > times.late(0)
+        times.took(0, float(seconds))
+    assert late <= 0.02 * 3000

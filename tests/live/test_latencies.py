@@ -13,6 +13,7 @@ import pytest
 from cans.learning import Choice, Latencies
 from cans.learning.plausibility import Limits
 from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
 from cans.live.device.timing import Measured, Offline, believable, parted
 from cans.live.server.backends import BackEnds
 from tests.live.running import running, terms
@@ -61,14 +62,14 @@ def test_a_server_that_misreports_its_time(
         running(toy(), terms=terms(policy, limits=ANYTHING)) as server,
         Device(server.address, toy(), state=tmp_path, seed=1) as device,
     ):
-        device.testbed(force=1)
+        device.hooks.force = 1
         for seed in range(4):
             outputs = device.infer(example(seed=seed))
             np.testing.assert_allclose(outputs["y"], example(seed=seed)["t0"] + 4, rtol=1e-6)
         device.settle()
         assert device.last is not None
         assert device.last.answered_by == server.address
-        assert device.last.document()["server_ms"] is None
+        assert device.last.to_dict()["server_ms"] is None
         learner = device._experience.learner
         assert learner is not None
         told = {r.key.part: r.local.count + r.synced.count for r in learner.records()}
@@ -95,7 +96,9 @@ class Broken:
 def test_a_stopwatch_that_hands_out_nonsense(policy: str, limits: Limits, tmp_path: Path) -> None:
     with (
         running(toy(), terms=terms(policy, limits=limits)) as server,
-        Device(server.address, toy(), state=tmp_path, seed=1, stopwatch=Broken()) as device,
+        Device(
+            server.address, toy(), state=tmp_path, seed=1, hooks=Hooks(stopwatch=Broken())
+        ) as device,
     ):
         for seed in range(6):
             device.infer(example(seed=seed))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.running import running, terms
 from tests.live.toy import example, toy
@@ -41,7 +42,7 @@ def test_policies_learn(policy: str, tmp_path: Path) -> None:
             device.infer(example(seed=seed))
         assert device.last is not None
         assert device.last.learned
-        document = device.last.document()
+        document = device.last.to_dict()
         assert document["point"] == device.last.point
         assert str(device.last)
 
@@ -52,7 +53,14 @@ def test_conservation(policy: str, delivery: str, tmp_path: Path) -> None:
     books = [Ledger() for _ in range(3)]
     with running(toy(), terms=terms(policy, delivery=delivery)) as server:
         devices = [
-            Device(server.address, toy(), "rpi5", state=tmp_path / str(i), seed=i, stopwatch=book)
+            Device(
+                server.address,
+                toy(),
+                "rpi5",
+                state=tmp_path / str(i),
+                seed=i,
+                hooks=Hooks(stopwatch=book),
+            )
             for i, book in enumerate(books)
         ]
         for seed in range(30):

@@ -9,6 +9,7 @@ import numpy as np
 
 from cans.learning import DeviceLearner, PartitionTable, policy_named
 from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
 from cans.live.wire.link import PROBE_BYTES
 from tests.live.faults import wait_until
 from tests.live.running import Running, running, terms
@@ -44,7 +45,8 @@ def test_the_first_device_of_a_network_times_it(tmp_path: Path) -> None:
     model = toy(table=probed_table())
     with running(model, terms=terms("cans")) as server:
         folders = (tmp_path / name for name in "abc")
-        with Device(server.address, model, state=next(folders), network="wifi", pace_mbps=8.0):
+        paced = Hooks(pace_mbps=8.0)
+        with Device(server.address, model, state=next(folders), network="wifi", hooks=paced):
             wait_until(lambda: of_the_link(server, "wifi") == len(PROBE_BYTES))
             with (
                 Device(server.address, model, state=next(folders), network="wifi") as second,

@@ -11,6 +11,7 @@ import pytest
 from cans.errors import LocalProtocolError
 from cans.learning import PoolKey, SufficientStatistics, Upload
 from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
 from cans.live.server import pools
 from cans.live.wire.link import Link
 from cans.live.wire.messages import SyncRequest
@@ -49,8 +50,8 @@ def test_what_the_server_keeps_out_stays_in_the_books(
     with running(toy(), terms=terms, store=store) as server:
         for life in range(2):
             with Device(
-                server.address, toy(), "rpi5", state=tmp_path / "a", device="unlucky",
-                stopwatch=book, seed=life,
+                server.address, toy(), "rpi5", state=tmp_path / "a", name="unlucky",
+                hooks=Hooks(stopwatch=book), seed=life,
             ) as device:  # fmt: skip
                 for seed in range(15):
                     device.infer(example(seed=seed))
@@ -79,7 +80,9 @@ def test_a_kill_before_the_refusal_was_heard_of(
     monkeypatch.setattr(pools, "implausible", lambda *_: "looks odd")
     book = Ledger()
     with running(toy(), terms=eager()) as server:
-        with Device(server.address, toy(), "rpi5", state=tmp_path, stopwatch=book) as device:
+        with Device(
+            server.address, toy(), "rpi5", state=tmp_path, hooks=Hooks(stopwatch=book)
+        ) as device:
             device.settle()
             before = (tmp_path / "state").read_bytes()
             owed = device.refused
@@ -90,7 +93,9 @@ def test_a_kill_before_the_refusal_was_heard_of(
         assert killed != before
         monkeypatch.setattr(pools, "implausible", lambda *_: None)
         (tmp_path / "state").write_bytes(killed)
-        with Device(server.address, toy(), "rpi5", state=tmp_path, stopwatch=book) as device:
+        with Device(
+            server.address, toy(), "rpi5", state=tmp_path, hooks=Hooks(stopwatch=book)
+        ) as device:
             device.settle()
             assert device.refused > owed
             check_conservation(server.store(), [device], [book])
@@ -117,7 +122,9 @@ def test_the_first_upload_of_a_pool_does_not_decide_its_size(
                 sync(link, key, statistics(1, 3, dimension))
         assert "hostile" in logged(caplog, "request refused")[-1]["reason"]
         assert server.store().accounts() == []
-        with Device(server.address, toy(), "rpi5", state=tmp_path, stopwatch=book) as device:
+        with Device(
+            server.address, toy(), "rpi5", state=tmp_path, hooks=Hooks(stopwatch=book)
+        ) as device:
             assert device.joined
             for seed in range(5):
                 device.infer(example(seed=seed))

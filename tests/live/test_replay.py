@@ -11,6 +11,7 @@ import pytest
 from cans.learning import Choice, Hyperparameters, Latencies, policy_named
 from cans.learning.plausibility import Limits
 from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
 from cans.live.device.timing import Measured, Offline
 from cans.simulation.engines.reference import expected_latency, measured_latency, play
 from cans.simulation.worlds.episode import Episode
@@ -68,9 +69,9 @@ def test_pick_by_pick(policy: str, name: str, delivery: str, tmp_path: Path) -> 
         traces = [Trace(world, episode, i) for i in range(world.devices)]
         devices = [
             Device(
-                server.address, model, world.types[world.type_of[i]], stopwatch=trace,
+                server.address, model, world.types[world.type_of[i]], hooks=Hooks(stopwatch=trace),
                 network=world.networks[world.network_of[i]], state=tmp_path / str(i),
-                device=f"device-{i}", sync_wait_ms=10_000,
+                name=f"device-{i}",
             )
             for i, trace in enumerate(traces)
         ]  # fmt: skip

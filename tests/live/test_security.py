@@ -51,12 +51,10 @@ def test_a_token_is_revoked_without_a_restart(tmp_path: Path) -> None:
     with running(toy(), terms=terms("offload"), tokens=path) as server:
         for token in (None, "bad"):
             with pytest.raises(InputError, match="refuses this device"):
-                Device(server.address, toy(), state=tmp_path / "x", device="a", token=token)
+                Device(server.address, toy(), state=tmp_path / "x", name="a", token=token)
         with pytest.raises(InputError, match="belongs to"):
-            Device(server.address, toy(), state=tmp_path / "x", device="a", token="other")
-        with Device(
-            server.address, toy(), state=tmp_path / "s", device="a", token="good"
-        ) as device:
+            Device(server.address, toy(), state=tmp_path / "x", name="a", token="other")
+        with Device(server.address, toy(), state=tmp_path / "s", name="a", token="good") as device:
             device.infer(example())
             assert device.last is not None
             assert device.last.answered_by == server.address
@@ -93,7 +91,7 @@ def test_mutual_tls_and_expired_certificates(tmp_path: Path) -> None:
     with running(toy(), terms=terms("offload"), tls=tls) as server:
         for pair, joins in ((good, True), (old, False), ((None, None), False)):
             with Device(
-                server.address, toy(), state=tmp_path / "a", connect_seconds=1, device="good",
+                server.address, toy(), state=tmp_path / "a", connect_seconds=1, name="good",
                 tls=ClientTls(authority.file, *pair),
             ) as device:  # fmt: skip
                 assert device.joined is joins
@@ -108,7 +106,7 @@ def test_a_certificate_speaks_for_the_device_it_names(tmp_path: Path) -> None:
         running(toy(), terms=terms("offload"), tls=tls) as server,
         pytest.raises(InputError, match=r"certificate belongs to .*camera-7.*not to 'camera-8'"),
     ):
-        Device(server.address, toy(), state=tmp_path / "a", tls=mine, device="camera-8")
+        Device(server.address, toy(), state=tmp_path / "a", tls=mine, name="camera-8")
 
 
 def test_a_token_may_have_a_weight(tmp_path: Path) -> None:

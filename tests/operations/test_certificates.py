@@ -35,7 +35,7 @@ def test_a_device_joins_by_the_certificates_of_the_folder(tmp_path) -> None:
     with (
         running(toy(), tls=serving) as server,
         cans.Device(
-            server.address, toy(), tls=mine, state=tmp_path / "a", device="camera-1"
+            server.address, toy(), tls=mine, state=tmp_path / "a", name="camera-1"
         ) as device,
     ):
         device.infer(example())

@@ -25,10 +25,10 @@ def test_a_fleet_in_a_table_and_as_json(tmp_path) -> None:
     split = toy()
     with (
         running(split, terms=terms("cans")) as server,
-        cans.Device(server.address, split, "rpi5", device="[red]camera", network="lab",
+        cans.Device(server.address, split, "rpi5", name="[red]camera", network="lab",
                     state=tmp_path) as device,
     ):  # fmt: skip
-        device.testbed(force=split.table.local)
+        device.hooks.force = split.table.local
         for _ in range(3):
             device.infer(example())
         device.settle()

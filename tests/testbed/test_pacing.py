@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cans.live.device.deadline import Pace
+from cans.live.device.hooks import Hooks
 from cans.testbed.run.network import Namespaces, can_shape
 from tests.testbed.exchange import exchange
 
@@ -49,7 +49,7 @@ def test_userspace_pacing_is_within_ten_percent() -> None:
         receiver = threading.Thread(target=receive, args=(far,))
         receiver.start()
         start = time.perf_counter()
-        Pace(MBPS).wait(SIZE)
+        Hooks(pace_mbps=MBPS).pace(SIZE)
         near.sendall(bytes(SIZE))
         assert near.recv(1) == b"x"
         total_ms = (time.perf_counter() - start) * 1e3

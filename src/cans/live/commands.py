@@ -198,7 +198,6 @@ def device(
     name: Annotated[str | None, typer.Option(help="Of this device; made up if not given.")] = None,
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where it remembers.")] = None,
     deadline_ms: Annotated[float, typer.Option(help="An answer or an error by then.")] = 10_000.0,
-    sync_wait_ms: Annotated[float, typer.Option(help="Wait so long for upload answers.")] = 100.0,
     local: Annotated[
         bool, typer.Option("--local/--no-local", help="Can it run the whole model?")
     ] = True,
@@ -221,8 +220,12 @@ def device(
         str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
-    slowdown: Annotated[float, typer.Option(help="Testbed: run K times slower.")] = 1.0,
-    pace_mbps: Annotated[float | None, typer.Option(help="Testbed: upload no faster.")] = None,
+    slowdown: Annotated[
+        float, typer.Option(hidden=True, help="Testbed: run K times slower.")
+    ] = 1.0,
+    pace_mbps: Annotated[
+        float | None, typer.Option(hidden=True, help="Testbed: upload no faster.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="Threads of one front-end; 0: all cores.")] = 1,
     provider: ProviderOption = None,
     optimisation: OptimisationOption = "all",
@@ -233,13 +236,15 @@ def device(
         Path | None, typer.Option(metavar="FILE", help="One JSON line per inference.")
     ] = None,
     obey: Annotated[
-        bool, typer.Option("--obey", help="Testbed: do what lines of standard input say.")
+        bool,
+        typer.Option("--obey", hidden=True, help="Testbed: do what lines of standard input say."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
 ) -> None:
     """Run inferences on a device, with the server's help."""
     from cans.learning.constraints import Constraints
-    from cans.live.device.exits import parse_exit
+    from cans.live.device.hooks import Hooks
+    from cans.live.device.local import parse_exit
     from cans.live.device.runner import run_device
     from cans.live.logs import start_logging
 
@@ -253,10 +258,11 @@ def device(
     constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms)
     run_device(
         server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey,
-        network=network, device=name, state=state, deadline_ms=deadline_ms,
-        sync_wait_ms=sync_wait_ms, constraints=constraints, local=local, exits=exits, token=token,
+        network=network, name=name, state=state, deadline_ms=deadline_ms,
+        constraints=constraints, local=local, exits=exits, token=token,
         seed=seed,
-        tls=_client_tls(tls, tls_ca, tls_cert, tls_key), slowdown=slowdown, pace_mbps=pace_mbps,
+        tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
+        hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
         prepare=prepare, runtime=_runtime(provider, threads, optimisation),
     )  # fmt: skip
 

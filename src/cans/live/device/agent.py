@@ -1,202 +1,295 @@
-"""The agent: answers a device's requests one at a time, and tends to the rest between them.
+"""The agent of a device: whose turn it is to use the learner, and what is done between requests.
 
-Whoever has the turn (`inbox.py`) owns the learner: the agent's thread, or for the time of one
-request the caller's. An answer is handed over before it is learned from, and the turn passes on
-only after that: `observe` always comes before the next `select`.
+A request is played in its caller's thread, in turn. What there is to learn from it comes after its
+answer, in the agent's thread and before the next choice; so do the events of the session.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from time import monotonic
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Condition, Thread
+from time import monotonic, perf_counter
 
-from cans.errors import CansError, Unreachable
+from cans.errors import CansError, DeadlineExceeded, Unreachable
 from cans.live.clock import Clock
-from cans.live.device.deadline import Abandoned
+from cans.live.device.contact import Event
 from cans.live.device.experience import Experience
-from cans.live.device.inbox import Inbox, Turn
-from cans.live.device.options import DeviceOptions
+from cans.live.device.hooks import Hooks
+from cans.live.device.local import Abandoned
 from cans.live.device.report import Report
-from cans.live.device.request import Job, Round, Rounds, expired
-from cans.live.device.session import Tending
-from cans.live.device.timing import Stopwatch
+from cans.live.device.request import Asked, Job, Requests, Round
+from cans.live.device.session import Session
+from cans.live.device.timing import Measured
 from cans.live.usage import Usage
+from cans.live.wire.inference import InferReply
+from cans.live.wire.link import Pending
+from cans.models.run import background
 
 _log = logging.getLogger(__name__)
+Work = Callable[[], None]
 
 
-class Task:
-    """Something else than an inference that the agent's thread is asked to do."""
+class Turns:
+    """Who may use the learner now: bookkeeping first, then callers as they came, then events."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
-        self.future: Future[None] = Future()
+    def __init__(self) -> None:
+        self._condition = Condition()
+        self._events: deque[Event] = deque()
+        self._bookkeeping: deque[Work] = deque()
+        self._callers: deque[object] = deque()
+        self._taken = False
+        self._woken = False
+        self.closed = False
 
-    def run(self) -> None:
+    # --- callers ---
+
+    @contextmanager
+    def turn(self, deadline: float) -> Iterator[None]:
+        """Wait for a turn and have it; raises when it does not come in time."""
+        self._take(deadline)
         try:
-            self._work()
-        except Exception as error:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(None)
+            yield
+        finally:
+            self.give_back()
+
+    def _take(self, deadline: float) -> None:
+        caller = object()
+        with self._condition:
+            self._callers.append(caller)
+            try:
+                came = self._condition.wait_for(
+                    lambda: self.closed or self._is_turn_of(caller), deadline - monotonic()
+                )
+                if self.closed:
+                    raise Unreachable("the device was closed")
+                if not came or monotonic() >= deadline:
+                    raise DeadlineExceeded(
+                        "the deadline passed while earlier requests were running"
+                    )
+                self._taken = True
+            finally:
+                self._callers.remove(caller)
+                self._condition.notify_all()
+
+    def _is_turn_of(self, caller: object) -> bool:
+        return not (self._taken or self._bookkeeping) and self._callers[0] is caller
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a caller waits for its turn."""
+        return bool(self._callers)
+
+    def give_back(self) -> None:
+        with self._condition:
+            self._taken = False
+            self._condition.notify_all()
+
+    # --- the agent ---
+
+    def post(self, event: Event) -> None:
+        with self._condition:
+            self._events.append(event)
+            self._condition.notify_all()
+
+    def leave_to_agent(self, work: Work) -> None:
+        with self._condition:
+            self._bookkeeping.append(work)
+            self._condition.notify_all()
+
+    def next(self, seconds: float | None) -> tuple[list[Work], list[Event]]:
+        """Wait for something to do, or so long; the turn is the agent's until `give_back`."""
+        with self._condition:
+            self._condition.wait_for(self._something_to_do, seconds)
+            self._condition.wait_for(lambda: not self._taken)
+            self._taken, self._woken = True, False
+            work, events = list(self._bookkeeping), list(self._events)
+            self._bookkeeping.clear()
+            self._events.clear()
+            return work, events
+
+    def _something_to_do(self) -> bool:
+        if self._taken:
+            return False
+        return bool(self._bookkeeping or self._woken or (self._events and not self._callers))
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait for what the agent will have done, without having the turn."""
+        with self._condition:
+            return self._condition.wait_for(
+                lambda: not (self._taken or self._bookkeeping) and condition(), seconds
+            )
+
+    def close(self) -> None:
+        with self._condition:
+            self.closed = self._woken = True
+            self._condition.notify_all()
 
 
-class Agent(threading.Thread):
+class Agent(Thread):
     """Runs until `close`."""
 
     def __init__(
         self,
-        options: DeviceOptions,
+        local: bool,
+        turns: Turns,
+        requests: Requests,
+        session: Session,
         experience: Experience,
-        inbox: Inbox,
-        rounds: Rounds,
-        tending: Tending,
-        stopwatch: Stopwatch,
+        hooks: Hooks,
         usage: Usage,
         clock: Clock,
     ) -> None:
         super().__init__(name="cans-device", daemon=True)
-        self._options = options
+        self._local = local
+        self._turns = turns
+        self._requests = requests
+        self._session = session
         self._experience = experience
-        self._inbox = inbox
-        self._rounds = rounds
-        self._tending = tending
-        self._stopwatch = stopwatch
+        self._hooks = hooks
         self._usage = usage
         self._clock = clock
-        self._last: Report | None = None
-        self._explained = threading.Event()
-        self._explained.set()
+        self._last: Job | None = None
+        self._playing: set[int] = set()  # requests that were begun, by identity
+        self._late: dict[int, Round] = {}  # answered here, and a reply may still come
         self.failures = 0  # requests the server did not answer
 
     @property
     def last(self) -> Report | None:
         """The last inference, explained: that comes after its answer, so it may take a moment."""
-        self._explained.wait()
-        return self._last
+        return self._last.report.result() if self._last is not None else None
+
+    # --- one request, in its caller's thread ---
+
+    def has_time_for(self, job: Job) -> bool:
+        """Whether the deadline is so far that nobody needs to watch it from another thread."""
+        return self._local and 2.0 * self._requests.times.rest(0) < job.deadline - monotonic()
+
+    def answer(self, job: Job) -> Round:
+        """Play a request and leave what there is to learn from it to the agent."""
+        server: int | None = None
+        self._playing.add(id(job))
+        try:
+            self._requests.abandonment.begin(job.given_up.is_set)
+            with self._turns.turn(job.deadline):
+                server = self._session.server
+                played = self._requests.begin(job, server, self._session.why_not)
+                if isinstance(played, Round):
+                    self._turns.leave_to_agent(partial(self._learn, played))
+            if isinstance(played, Asked):
+                played = self._requests.finish(played)
+                self._turns.leave_to_agent(partial(self._learn, played))
+        except Abandoned:
+            raise DeadlineExceeded("no answer in time") from None
+        except CansError as error:
+            self._turns.leave_to_agent(partial(self._session.judge, server, error))
+            raise
+        finally:
+            self._requests.abandonment.end()
+            self._playing.discard(id(job))
+        self._last = job
+        return played
 
     # --- the thread ---
 
     def run(self) -> None:
+        until: float | None = None  # closing: uploads on the wire are given until then
         while True:
-            turn, job = self._inbox.next_turn(self._tending.idle_seconds())
+            idle = 0.02 if self._turns.closed else self._session.idle_seconds()
+            work, events = self._turns.next(idle)
             try:
-                if turn is Turn.AFTER:
-                    job()
-                self._tending.tend()
-                if turn is Turn.END:
-                    # An upload on the wire is given a moment to be acknowledged; if it is not, it
-                    # goes again with the next start.
-                    self.settle(1.0)
-                    return
-                if isinstance(job, Task):
-                    job.run()
-                elif turn is Turn.JOB:
-                    after = self._answer(job)
-                    if after is not None:
-                        after()
+                for each in work:
+                    self._guarded(each)
+                self._guarded(partial(self._session.tend, events))
                 if self._experience.learner is not None:  # not when someone waits for a choice
-                    self._experience.learner.get_ready()
-            except Exception:  # a mistake of ours must not end the thread
-                _log.exception("the agent made a mistake")
+                    self._guarded(self._experience.learner.get_ready)
             finally:
-                self._inbox.give_back()
+                self._turns.give_back()
+            if self._turns.closed and not self._playing:
+                until = until or monotonic() + 1.0
+                if not work and (monotonic() > until or not self._unsettled()):
+                    break
+        for played in self._late.values():
+            self._guarded(partial(self._observe, played, played.measured))
+        self._late.clear()
 
-    def answer_here(self, job: Job) -> bool:
-        """Answer in the caller's thread, if the agent is idle and the deadline is far enough that
-        nobody needs to watch it from outside; the bookkeeping is left to the agent."""
-        enough = 2.0 * self._rounds.times.rest(0) < job.deadline - monotonic()
-        if not (enough and self._options.local and self._inbox.try_take()):
-            return False
-        after: Callable[[], None] | None = None
+    @staticmethod
+    def _guarded(work: Work) -> None:
         try:
-            self._tending.tend()
-            after = self._answer(job)
-        finally:
-            if after is None:
-                self._inbox.give_back()
-            else:
-                self._inbox.hand_over(after)
-        return True
-
-    # --- tasks ---
-
-    def settle(self, seconds: float) -> None:
-        self._tending.await_answers(monotonic() + seconds)
-
-    def refresh(self) -> None:
-        self._tending.refresh()
-
-    # --- one request ---
-
-    def _answer(self, job: Job) -> Callable[[], None] | None:
-        """Serve a request, whatever happens; returns its bookkeeping."""
-        try:
-            return self._serve(job)
-        except Exception as error:
+            work()
+        except Exception:  # a mistake of ours must not end the thread
             _log.exception("the agent made a mistake")
-            if not job.future.done():
-                job.future.set_exception(error)
-            return None
 
-    def _serve(self, job: Job) -> Callable[[], None] | None:
-        late = expired(job)
-        if late is not None:
-            job.future.set_exception(late)
-            return None
-        # The answer to the last upload is worth waiting for, for a moment.
-        moment = monotonic() + self._options.sync_wait_ms / 1e3
-        self._tending.await_answers(min(moment, job.deadline))
-        self._rounds.abandonment.begin(job.given_up.is_set)
-        server = self._tending.server
+    def _learn(self, played: Round) -> None:
+        """After an answer: explain it, judge the server, learn."""
         try:
-            played = self._rounds.play(job, server, self._tending.why_not)
-        except Abandoned:
-            return None  # its caller has been told already
-        except CansError as error:
-            self._tending.judge(server, error)
-            if not job.future.done():
-                job.future.set_exception(error)
-            return None
-        finally:
-            self._rounds.abandonment.end()
-        self._explained.clear()
-        if not job.given_up.is_set():
-            job.future.set_result(played.outputs)  # the answer; what follows is bookkeeping
-        return lambda: self._after(played, server)
-
-    def _after(self, played: Round, server: int | None) -> None:
-        try:
-            report = self._last = played.tell()
-        finally:
-            self._explained.set()
+            report = played.explain()
+            played.job.report.set_result(report)
+        except BaseException as error:
+            played.job.report.set_exception(error)
+            raise
+        if played.late is not None:
+            assert played.server is not None
+            self.failures += 1
+            self._session.account_for(report, played.choice)
+            self._session.suspect(played.server)
+            self._late[id(played)] = played
+            played.late.when_done(partial(self._replied_late, played, played.late))
+            return
         if played.failure is not None:
             self.failures += 1
-            self._tending.judge(server, played.failure)
-        elif report.answered_by != "device" and server is not None:
-            self._tending.answered(server)
-        self._tending.account_for(report, played.choice, server is not None)
-        self._experience.adopt(played.pools)
+            self._session.judge(played.server, played.failure)
+        elif played.server is not None:
+            self._session.answered(played.server)
+        self._session.account_for(report, played.choice)
+        self._observe(played, played.measured)
+        if report.answered_by == "device" and not played.failure:
+            self._session.probe_if_wanted()
+        self._session.tell()
+
+    def _replied_late(self, played: Round, pending: Pending[InferReply]) -> None:
+        """In a thread of gRPC: the reply to a request that this device has answered itself."""
+        self._turns.leave_to_agent(partial(self._learn_late, played, pending, perf_counter()))
+
+    def _learn_late(self, played: Round, pending: Pending[InferReply], end: float) -> None:
+        if self._late.pop(id(played), None) is None:
+            return  # the device was closing, and did not wait for it
+        assert played.server is not None
+        assert played.asked is not None
+        measured = played.measured
+        try:
+            measured = self._requests.measure(played.asked, pending.result(), end)
+            self._session.answered(played.server, late=True)
+        except CansError as error:
+            self._session.judge(played.server, error)
+        self._observe(played, measured)
+
+    def _observe(self, played: Round, measured: Measured) -> None:
         self._usage.used(played.front)
-        if played.choice is None or self._experience.terms is None:
+        terms = self._experience.terms
+        if played.choice is None or terms is None or not self._hooks.learning:
             self._experience.answered()
             return
-        latencies = self._stopwatch.latencies(played.choice, played.measured)
+        self._experience.adopt(played.pools)
+        latencies = self._hooks.stopwatch.latencies(played.choice, measured)
         uploads = self._experience.observe(played.choice, latencies, self._clock.now())
-        if uploads and self._experience.terms.delivery == "immediate":
-            self._tending.deliver()
-        if report.answered_by == "device" and not played.failure:
-            self._tending.probe_if_wanted()
-        self._tending.tell()
+        if uploads and terms.delivery == "immediate":
+            self._session.deliver()
 
     # --- closing ---
 
+    def settle(self, seconds: float) -> None:
+        """Wait until all that was observed is learned, and uploads are acknowledged."""
+        self._turns.wait_until(lambda: not self._unsettled(), seconds)
+
+    def _unsettled(self) -> bool:
+        return self._session.waits or bool(self._late)
+
     def close(self) -> None:
-        """Answer what was begun, refuse the rest, keep everything."""
-        for job in self._inbox.close():
-            job.future.set_exception(Unreachable("the device was closed"))
+        """Answer what was begun, refuse the rest, learn what is there."""
+        self._turns.close()
         if self.is_alive():
-            self.join()
+            background.join_patiently(self)

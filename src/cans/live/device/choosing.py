@@ -12,6 +12,7 @@ from cans.learning.arrays import Array, BoolArray
 from cans.learning.policies import Choose
 from cans.learning.table import SEGMENTS
 from cans.live.device.experience import Experience
+from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.report import Why, reason
 
@@ -20,13 +21,17 @@ class Chooser:
     """Makes the choices of one device."""
 
     def __init__(
-        self, options: DeviceOptions, experience: Experience, random: np.random.Generator
+        self,
+        options: DeviceOptions,
+        experience: Experience,
+        random: np.random.Generator,
+        hooks: Hooks,
     ) -> None:
         self._options = options
+        self._hooks = hooks
         self._experience = experience
         self._random = random
         self._lasting: tuple[PartitionTable, BoolArray] | None = None  # what is always allowed
-        self.forced: int | None = None  # testbeds: take this choice, whatever the policy says
 
     def choose(self, server: int | None, why_not: str) -> tuple[Choice | None, Why]:
         """A choice and why; None: nobody has set the terms yet."""
@@ -34,8 +39,9 @@ class Chooser:
         if learner is None:
             return None, lambda: why_not or "no server has set the terms yet"
         table = learner.table
-        if self.forced is not None and (server is not None or self.forced == table.local):
-            return _unpredicted(learner, self.forced), lambda: "the testbed asked for it"
+        forced = self._hooks.force
+        if forced is not None and (server is not None or forced == table.local):
+            return _unpredicted(learner, forced), lambda: "the testbed asked for it"
         allowed = self._allowed(learner, server)
         normals: Array | None = None
         if learner.policy.choose is Choose.SAMPLED:

@@ -1,45 +1,98 @@
 """A device's talk with its servers apart from inference: joining, uploading, watching.
 
-Everything here happens beside the thread that answers requests, and reports to its inbox.
+Everything here happens beside the threads that answer requests, and is posted as an event.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from threading import Thread
+from dataclasses import dataclass
+from threading import Lock, Thread
+from time import sleep
 
 from cans.errors import CansError, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
 from cans.live.device.accounts import Accounts
-from cans.live.device.deadline import Pace
-from cans.live.device.inbox import (
-    Inbox,
-    News,
-    NotSynced,
-    NotWelcomed,
-    Probed,
-    Synced,
-    WatchEnded,
-    Welcomed,
-)
+from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.wire.account import Account
 from cans.live.wire.link import Link, Stream
-from cans.live.wire.messages import JoinRequest, PoolNews, SyncRequest, WatchRequest, Welcome
+from cans.live.wire.messages import (
+    JoinRequest,
+    PoolNews,
+    PoolUpdate,
+    SyncRequest,
+    WatchRequest,
+    Welcome,
+)
 from cans.models.run import background
 
 _log = logging.getLogger(__name__)
 SYNC_SECONDS = 10.0
 
 
+_NEWS_PAUSE = 0.005  # seconds between messages of a watch: gRPC holds a faster server back
+
+
+@dataclass(frozen=True)
+class Welcomed:
+    server: int
+    welcome: Welcome
+
+
+@dataclass(frozen=True)
+class NotWelcomed:
+    server: int
+    error: CansError
+
+
+@dataclass(frozen=True)
+class Synced:
+    server: int
+    uploads: Sequence[Upload]
+    pools: tuple[PoolUpdate, ...]
+
+
+@dataclass(frozen=True)
+class NotSynced:
+    server: int
+    error: CansError
+
+
+@dataclass(frozen=True)
+class News:
+    """Changed pools wait to be taken with `Contact.news`."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    milliseconds: Sequence[float]  # of each size, as far as there were answers
+
+
+@dataclass(frozen=True)
+class WatchEnded:
+    server: int
+    error: CansError | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What had to be on the disk is there."""
+
+
+Event = Welcomed | NotWelcomed | Synced | NotSynced | News | Probed | WatchEnded | Kept
+
+
 class Contact:
     """Links to every server of a device."""
 
-    def __init__(self, options: DeviceOptions, inbox: Inbox) -> None:
+    def __init__(self, options: DeviceOptions, hooks: Hooks, post: Callable[[Event], None]) -> None:
         self._options = options
-        self._inbox = inbox
-        self.pace = Pace(options.pace_mbps)
+        self._hooks = hooks
+        self._post = post
+        self._news: dict[PoolKey, PoolUpdate] = {}  # the latest of each, not yet taken
+        self._news_lock = Lock()
         self.links = [
             Link(server, tls=options.tls, token=options.token) for server in options.servers
         ]
@@ -68,16 +121,20 @@ class Contact:
     def join_later(
         self, server: int, identity: DeviceIdentity, model: str, moved: bool = False
     ) -> None:
-        """Join in the background; a `Welcomed` or `NotWelcomed` will come."""
+        """Join in the background; posts `Welcomed` or `NotWelcomed`. Over a new connection, unless
+        the device only moves to another group."""
+        if not moved:
+            self.stop_watching()
 
         def work() -> None:
+            if not moved:
+                self.links[server].renew()
             try:
-                welcome = self.join(server, identity, model, moved=moved)
-                self._inbox.put(Welcomed(server, welcome))
+                self._post(Welcomed(server, self.join(server, identity, model, moved=moved)))
             except CansError as error:
-                self._inbox.put(NotWelcomed(server, error))
+                self._post(NotWelcomed(server, error))
             except Exception as error:  # a closed channel, on the way out
-                self._inbox.put(NotWelcomed(server, Unreachable(str(error))))
+                self._post(NotWelcomed(server, Unreachable(str(error))))
 
         self._start(work, "cans-join")
 
@@ -90,15 +147,15 @@ class Contact:
         device: str = "",
         account: Account | None = None,
     ) -> None:
-        """Send uploads; a `Synced` or `NotSynced` will come."""
+        """Send uploads; posts `Synced` or `NotSynced`."""
         request = SyncRequest(tuple(uploads), device, account)
         pending = self.links[server].sync(request, SYNC_SECONDS)
 
         def done() -> None:
             try:
-                self._inbox.put(Synced(server, uploads, pending.result().pools))
+                self._post(Synced(server, uploads, pending.result().pools))
             except CansError as error:
-                self._inbox.put(NotSynced(server, error))
+                self._post(NotSynced(server, error))
 
         pending.when_done(done)
 
@@ -109,24 +166,24 @@ class Contact:
     # --- probing ---
 
     def probe(self, server: int, sizes: Sequence[int]) -> None:
-        """Time exchanges of these sizes, one after the other; a `Probed` will come."""
+        """Time exchanges of these sizes, one after the other; posts `Probed`."""
 
         def work() -> None:
             times: list[float] = []
             try:
                 for size in sizes:
-                    paced_ms = self.pace.wait(size)
+                    paced_ms = self._hooks.pace(size)
                     times.append(paced_ms + self.links[server].probe(size, SYNC_SECONDS))
             except Exception as error:  # no answer is no experience; requests judge the server
                 _log.debug("no probe", extra={"reason": str(error)})
-            self._inbox.put(Probed(times))
+            self._post(Probed(times))
 
         self._start(work, "cans-probe")
 
     # --- watching ---
 
     def watch(self, server: int, device: str, known: dict[PoolKey, tuple[int, int]]) -> None:
-        """Hear of every change of these pools; a `WatchEnded` will come one day."""
+        """Hear of every change of these pools; posts `WatchEnded` when the stream ends."""
         self.stop_watching()
         stream = self._stream = self.links[server].watch(WatchRequest(device, known))
 
@@ -134,16 +191,30 @@ class Contact:
             error: CansError | None = None
             try:
                 for news in stream:
-                    self._inbox.put(News(news.pools))
+                    with self._news_lock:
+                        told = bool(self._news)
+                        for update in news.pools:
+                            if update.download.key in known:
+                                self._news[update.download.key] = update
+                    if self._news and not told:
+                        self._post(News())
+                    sleep(_NEWS_PAUSE)
             except CansError as found:
                 error = found
             except Exception as found:
                 error = RunError(str(found))
             if self._stream is stream:
                 self._stream = None
-                self._inbox.put(WatchEnded(server, error))
+                self._post(WatchEnded(server, error))
 
         self._start(listen, "cans-watch")
+
+    def news(self) -> tuple[PoolUpdate, ...]:
+        """The latest of every pool that has changed since this was asked last."""
+        with self._news_lock:
+            found = tuple(self._news.values())
+            self._news.clear()
+        return found
 
     @property
     def watching(self) -> bool:

@@ -5,54 +5,77 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from random import uniform
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
 import numpy as np
 
-from cans.errors import CansError, DeadlineExceeded, InputError, StoreError
+from cans.errors import CansError, DeadlineExceeded, InputError, StoreError, Unreachable
 from cans.learning import DeviceIdentity, Upload
+from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
-from cans.live.device.agent import Agent, Task
-from cans.live.device.breaker import BreakerSettings
-from cans.live.device.contact import Contact
+from cans.live.device.agent import Agent, Turns
+from cans.live.device.contact import Contact, Kept
 from cans.live.device.experience import Experience
-from cans.live.device.inbox import Inbox
+from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.report import Report
-from cans.live.device.request import Job, Rounds
-from cans.live.device.route import Route
-from cans.live.device.session import Tending
-from cans.live.device.startup import FirstWelcome, OwnModel, first_welcome, remembered
-from cans.live.device.statefile import StateFile, default_folder, free_slot
-from cans.live.device.timing import Monotonic, Stopwatch
-from cans.live.device.warmstart import measure_whole, offline_runs
+from cans.live.device.request import Job, Requests
+from cans.live.device.route import BreakerSettings, Route
+from cans.live.device.session import Session
+from cans.live.device.startup import (
+    FirstWelcome,
+    OwnModel,
+    first_welcome,
+    measure_whole,
+    offline_runs,
+    remembered,
+)
+from cans.live.device.statefile import StateFile, StateWriter, default_folder, free_slot
 from cans.live.fetching import Progress
-from cans.live.memory import keep_memory
+from cans.live.memory import keep_memory as keep_memory_of_messages
 from cans.live.preparing import prepare_fronts
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.usage import Usage
 from cans.live.wire.link import parse_servers
 from cans.live.wire.messages import Welcome
+from cans.live.wire.tls import ClientTls
+
+if TYPE_CHECKING:
+    from cans.models import RuntimeOptions
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answer to one request."""
+
+    outputs: dict[str, Array]
+    _job: Job
+
+    @property
+    def report(self) -> Report:
+        """How it came about. It is written after the answer, so this may wait for a moment."""
+        return self._job.report.result()
 
 
 class Device:
     """A device that runs a model together with an edge server, and learns where to cut it.
 
-    `model` is an ONNX file or the name of a built-in model; None: whatever the server has, fetched
-    from it. Every keyword of `DeviceOptions` may be given too. One inference runs at a time; calls
-    from other threads wait for their turn.
+    `server` is HOST:PORT, several of one fleet with commas between. `model` is an ONNX file or the
+    name of a built-in model; None: what the server has, fetched from it. `type` is a prefix of the
+    group that the server finds for this device; "auto": none. All methods may be called from
+    several threads.
     """
 
     def __init__(
@@ -61,23 +84,62 @@ class Device:
         model: str | PathLike[str] | SplitModel | None = None,
         type: str = AUTO,
         *,
-        stopwatch: Stopwatch | None = None,
+        network: str = "default",
+        name: str | None = None,
+        state: str | PathLike[str] | None = None,
+        token: str | None = None,
+        tls: ClientTls | None = None,
+        deadline_ms: float = 10_000.0,
+        connect_seconds: float = 3.0,
+        constraints: Constraints | None = None,
+        local: bool = True,
+        exits: Sequence[tuple[str, float]] = (),
+        keep_memory: bool = True,
+        seed: int | None = None,
+        prepare: bool = False,
+        runtime: RuntimeOptions | None = None,
+        provider: str = "CPUExecutionProvider",
         progress: Progress | None = None,
-        **options: Any,
+        hooks: Hooks | None = None,
     ) -> None:
-        try:
-            self.options = DeviceOptions(parse_servers(server), type, **options)
-        except TypeError as error:
-            raise InputError(str(error)) from None
-        if self.options.keep_memory:
-            keep_memory()
+        """Join a server, or go on alone until one answers.
+
+        network: devices on one network share what they learn of the link.
+        name: of this device; None: made up once and kept in the state.
+        state: folder of its memory; None: a free one below ~/.local/state/cans.
+        token: join token. tls: how to encrypt; None: not at all.
+        deadline_ms: an answer, or a clear error, by then; each call may give its own.
+        connect_seconds: how long start-up waits for a server before going on alone.
+        constraints: which choices may be taken.
+        local: False: it holds no back-end, and cannot answer without a server.
+        exits: early-exit outputs, and how sure they must be.
+        keep_memory: of large messages, for the whole process (`cans.live.memory`).
+        seed: of warm-start points and random choices; None: by chance.
+        prepare: build and warm every front-end before the first inference.
+        runtime: threads and providers of ONNX Runtime; None: one thread on the CPU.
+        provider: what executes the model; devices of other providers learn apart.
+        progress: called with the bytes so far and in all while a model is fetched.
+        hooks: for testbeds.
+        """
+        self.options = DeviceOptions(
+            parse_servers(server), type, network, name=name,
+            state=None if state is None else Path(state), token=token, tls=tls,
+            deadline_ms=deadline_ms, connect_seconds=connect_seconds,
+            constraints=constraints or Constraints(), local=local, exits=tuple(exits),
+            keep_memory=keep_memory, seed=seed, prepare=prepare, runtime=runtime,
+            provider=provider,
+        )  # fmt: skip
+        self.hooks = hooks or Hooks()
+        if keep_memory:
+            keep_memory_of_messages()
         self._clock = Clock()
-        self._inbox = Inbox()
-        self._random = np.random.default_rng(self.options.seed)
-        self._contact = Contact(self.options, self._inbox)
-        self._route = Route(self.options.servers, _unlike_others(self.options.breaker))
-        self._stopwatch = stopwatch or Monotonic()
+        self._turns = Turns()
+        self._random = np.random.default_rng(seed)
+        self._contact = Contact(self.options, self.hooks, self._turns.post)
+        self._route = Route(self.options.servers, _unlike_others(self.hooks.breaker))
+        self._workers = ThreadPoolExecutor(_MOST_IN_FLIGHT, thread_name_prefix="cans-request")
         self._file: StateFile | None = None
+        self._writer: StateWriter | None = None
         self._agent: Agent | None = None
         _open.add(self)
         try:
@@ -92,10 +154,9 @@ class Device:
         self, source: str | PathLike[str] | SplitModel | None, progress: Progress | None
     ) -> None:
         options = self.options
-        self._file = (
-            StateFile(Path(options.state)) if options.state else free_slot(_default_base(source))
-        )
-        state = remembered(self._file, options)
+        file = StateFile(options.state) if options.state else free_slot(_default_base(source))
+        self._file = file
+        state = remembered(file, options)
         own = OwnModel(source)
         welcome = first_welcome(self._contact, self._route, state.identity, own.wanted)
         self.model = own.cut(
@@ -104,21 +165,24 @@ class Device:
         if options.prepare:
             prepare_fronts(self.model, options.local)
         self.model.executor.on_block = self._on_block
-        self._experience = Experience(state, self._file, self.model)
-        self._rounds = Rounds(options, self.model, self._experience, self._contact, self._random)
+        self._writer = StateWriter(file, lambda: self._turns.post(Kept()))
+        self._experience = Experience(state, self._writer, self.model)
+        self._requests = Requests(
+            options, self.model, self._experience, self._contact, self._random, self.hooks
+        )
         if options.local:
-            self._contact.whole_ms = measure_whole(self.model, self._random, self._rounds.times)
+            self._contact.whole_ms = measure_whole(self.model, self._random, self._requests.times)
         if welcome is not None:
             welcome = self._with_group(*welcome)
             self._accept(*welcome)
         self._experience.save()
-        tending = Tending(
-            self.model.digest, self._experience, self._contact, self._inbox, self._route,
-            self._clock, self._begin,
+        self._session = Session(
+            self.model.digest, self._experience, self._contact, self._route, self._clock,
+            self._begin_between_requests,
         )  # fmt: skip
         self._agent = Agent(
-            options, self._experience, self._inbox, self._rounds, tending, self._stopwatch,
-            Usage(self.model.executor, "front"), self._clock,
+            options.local, self._turns, self._requests, self._session, self._experience,
+            self.hooks, Usage(self.model.executor, "front"), self._clock,
         )  # fmt: skip
         self._agent.start()
 
@@ -131,15 +195,17 @@ class Device:
             return server, self._contact.join(server, who, self.model.digest)
         return server, welcome
 
-    def _accept(self, server: int, welcome: Any) -> None:
+    def _accept(self, server: int, welcome: Welcome) -> None:
         self._experience.accept(welcome)
         self._clock.follow(welcome.time)
         if self._experience.needs_offline:
             uploads = self._begin()
+            assert self._writer is not None
             try:
-                who = self._experience.state.identity
-                again = self._contact.join(server, who, self.model.digest, uploads)
-                self._experience.accept(again)
+                if self._writer.flush():  # else the agent delivers them when the disk takes them
+                    who = self._experience.state.identity
+                    again = self._contact.join(server, who, self.model.digest, uploads)
+                    self._experience.accept(again)
             except StoreError:
                 pass  # the agent will deliver them
             except CansError:
@@ -151,26 +217,37 @@ class Device:
         learner = self._experience.learner
         assert learner is not None
         runs = offline_runs(
-            self.model, learner, self._random, self._rounds.times, self.options.local
+            self.model, learner, self._random, self._requests.times, self.options.local
         )
-        return self._experience.start(self._stopwatch.offline(runs))
+        return self._experience.start(self.hooks.stopwatch.offline(runs))
+
+    def _begin_between_requests(self) -> tuple[Upload, ...]:
+        """New terms for a device in use: its offline runs give way to the first request."""
+        abandonment = self._requests.abandonment
+        abandonment.begin(lambda: self._turns.wanted)
+        try:
+            return self._begin()
+        finally:
+            abandonment.end()
 
     def _on_block(self, name: str, thread_seconds: float, wall_seconds: float) -> None:
-        self._rounds.abandonment.check()
-        if self.options.slowdown > 1:
-            # Until K times its own time have passed: waiting for a busy processor counts.
-            time.sleep(max(thread_seconds * self.options.slowdown - wall_seconds, 0.0))
+        self._requests.abandonment.check()
+        self.hooks.slow_down(thread_seconds, wall_seconds)
 
     # --- using ---
 
     def infer(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> dict[str, Array]:
         """The model's outputs for these inputs: from the server or from here, by the deadline."""
-        job = self._job(inputs, deadline_ms)
-        agent = self._agent
-        if agent is None or not agent.answer_here(job):
-            self._submit(job)
+        return self.run(inputs, deadline_ms).outputs
+
+    def run(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> Result:
+        """The same with a report of how the answer came about."""
+        agent, job = self._running_agent(), self._job(inputs, deadline_ms)
+        if agent.has_time_for(job):
+            return Result(agent.answer(job).outputs, job)
         try:
-            return job.future.result(timeout=max(job.deadline - monotonic(), 0.0))
+            left = max(job.deadline - monotonic(), 0.0)
+            return Result(self._workers.submit(agent.answer, job).result(left).outputs, job)
         except FutureTimeout:
             job.given_up.set()
             raise DeadlineExceeded(_LATE) from None
@@ -178,24 +255,23 @@ class Device:
     async def ainfer(
         self, inputs: Arrays | Array, deadline_ms: float | None = None
     ) -> dict[str, Array]:
-        """The same for `await`."""
-        job = self._job(inputs, deadline_ms)
-        self._submit(job)
+        """`infer` for `await`; several may be awaited at a time, and then overlap."""
+        return (await self.arun(inputs, deadline_ms)).outputs
+
+    async def arun(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> Result:
+        """`run` for `await`."""
+        agent, job = self._running_agent(), self._job(inputs, deadline_ms)
+        played = self._workers.submit(agent.answer, job)
         try:
             async with asyncio.timeout(max(job.deadline - monotonic(), 0.0)):
-                return await asyncio.wrap_future(job.future)
+                return Result((await asyncio.wrap_future(played)).outputs, job)
         except TimeoutError:
             raise DeadlineExceeded(_LATE) from None
         finally:
-            if not job.future.done() or job.future.cancelled():
+            if not played.done() or played.cancelled():
                 job.given_up.set()
 
-    def _submit(self, job: Job) -> None:
-        if not self._inbox.put_job(job):
-            raise InputError("this device is closed")
-
     def _job(self, inputs: Arrays | Array, deadline_ms: float | None) -> Job:
-        self._running_agent()
         if not isinstance(inputs, dict):
             if len(self.model.inputs) != 1:
                 names = ", ".join(each.name for each in self.model.inputs)
@@ -206,23 +282,21 @@ class Device:
 
     def settle(self, seconds: float = 10.0) -> None:
         """Wait until all that was observed is learned, and what was uploaded is acknowledged."""
-        self._do(lambda agent: agent.settle(seconds))
+        self._running_agent().settle(seconds)
 
     def refresh(self) -> None:
         """Join again: deliver what is pending, and hear the pools as they are now."""
-        self._do(lambda agent: agent.refresh())
-
-    def testbed(self, force: int | None = None, pace_mbps: float | None = None) -> None:
-        """Testbeds: take this choice from now on (None: the policy's), and upload no faster."""
-        self._rounds.chooser.forced = force
-        self._contact.pace.mbps = pace_mbps
-
-    def _do(self, work: Callable[[Agent], None]) -> None:
-        agent = self._running_agent()
-        task = Task(lambda: work(agent))
-        if not self._inbox.put_job(task):
-            raise InputError("this device is closed")
-        task.future.result()
+        self._running_agent()
+        until = monotonic() + self.options.deadline_ms / 1e3
+        with self._turns.turn(until):
+            server, uploads = self._session.server, self._experience.pending()
+            if server is None:
+                raise Unreachable(self._session.trouble)
+        welcome = self._contact.join(
+            server, self._experience.state.identity, self.model.digest, uploads
+        )
+        with self._turns.turn(until):
+            self._session.welcomed(server, welcome)
 
     def _running_agent(self) -> Agent:
         agent = self._agent
@@ -264,9 +338,12 @@ class Device:
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.close()
-            self._rounds.close()
+            self._requests.close()
             self._experience.save()
+        self._workers.shutdown(wait=False, cancel_futures=True)
         self._contact.close()
+        if self._writer is not None:
+            self._writer.close()
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -284,6 +361,7 @@ class Device:
         self.close()
 
 
+_MOST_IN_FLIGHT = 32  # requests of one device at a time
 _open: WeakSet[Device] = WeakSet()  # devices of this process that were not closed
 
 
@@ -305,7 +383,12 @@ _LATE = "no answer in time, neither from the server nor from this device"
 
 def _unlike_others(settings: BreakerSettings) -> BreakerSettings:
     """Devices that lost a server at the same moment must not all come back at the same moment."""
-    return replace(settings, first_wait=settings.first_wait * uniform(0.75, 1.25))
+    factor = uniform(0.75, 1.25)
+    return replace(
+        settings,
+        first_wait=settings.first_wait * factor,
+        longest_wait=settings.longest_wait * factor,
+    )
 
 
 def _default_base(source: object) -> Path:

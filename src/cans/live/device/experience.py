@@ -21,7 +21,7 @@ from cans.learning import (
     Upload,
 )
 from cans.learning.part import pool_key
-from cans.live.device.statefile import StateFile
+from cans.live.device.statefile import StateWriter
 from cans.live.device.timing import believable
 from cans.live.split import SplitModel
 from cans.live.wire.messages import PoolUpdate, Welcome
@@ -35,12 +35,10 @@ Version = tuple[int, int]
 class Experience:
     """The learner of a device, under the terms of its server. Used by one thread."""
 
-    def __init__(self, state: DeviceState, file: StateFile, model: SplitModel) -> None:
+    def __init__(self, state: DeviceState, writer: StateWriter, model: SplitModel) -> None:
         self._state = state
-        self._file = file
+        self._writer = writer
         self._model = model
-        self._unkept: str | None = None  # why the file is behind, if it is
-        self._must_last = False  # what it is behind with must survive a power cut
         self.terms: Terms | None = None
         self.learner: DeviceLearner | None = None
         self._group = ""  # that the server found; empty: none, the type counts
@@ -209,9 +207,7 @@ class Experience:
         """Uploads to send: made, on the disk, and not yet acknowledged."""
         if self.learner is None:
             return ()
-        if self._unkept is not None:
-            self._keep(self._must_last)
-        if self._unkept is not None and self._must_last:
+        if self._writer.waits:
             return ()  # a number that is used and forgotten could be used again
         return self.learner.pending()
 
@@ -231,15 +227,12 @@ class Experience:
     def _keep(self, lasting: bool) -> None:
         if self.learner is not None:
             self._state = replace(self._state, records=self.learner.records())
-        lasting = lasting or self._must_last
-        try:
-            self._file.keep(self._state, durable=lasting)
-        except OSError as error:
-            if self._unkept is None:
-                _log.error("cannot keep the state", extra={"reason": str(error)})
-            self._unkept, self._must_last = str(error), lasting
-            return
-        self._unkept, self._must_last = None, False
+        self._writer.keep(self._state, lasting)
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether there are uploads that may not be sent before they are safe."""
+        return self.owes and self._writer.waits
 
     def save(self) -> None:
         self._keep(lasting=False)

@@ -55,14 +55,13 @@ class Obedience:
     def _infer(self, _: dict[str, Any]) -> dict[str, Any]:
         inputs = self._next_input()
         start = time.perf_counter()
-        self._device.infer(inputs)
+        result = self._device.run(inputs)
         waited_ms = (time.perf_counter() - start) * 1e3
-        report = self._device.last
-        assert report is not None
-        return {"time": time.time(), "waited_ms": waited_ms, **report.document(choices=False)}
+        return {"time": time.time(), "waited_ms": waited_ms, **result.report.to_dict(choices=False)}
 
     def _set(self, order: dict[str, Any]) -> dict[str, Any]:
-        self._device.testbed(order.get("force"), order.get("mbps"))
+        self._device.hooks.force = order.get("force")
+        self._device.hooks.pace_mbps = order.get("mbps")
         return {"ok": True}
 
     def _calibrate(self, order: dict[str, Any]) -> dict[str, Any]:

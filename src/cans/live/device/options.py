@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
-from cans.live.device.breaker import BreakerSettings
 from cans.live.wire.tls import ClientTls
 
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ class DeviceOptions:
     servers: tuple[str, ...]  # tried in order; the device stays with one that answers
     type: str = AUTO  # a prefix of the group that the server finds for this device; "auto": none
     network: str = "default"  # devices on one network share what they learn of the link
-    device: str | None = None  # its name; None: made up once and kept in the state
+    name: str | None = None  # of this device; None: made up once and kept in the state
     state: Path | None = None  # folder of its memory; None: a free one below ~/.local/state/cans
     token: str | None = None  # join token
     tls: ClientTls | None = None  # None: no encryption
     deadline_ms: float = 10_000.0  # an answer, or a clear error, by then
-    sync_wait_ms: float = 100.0  # how long a choice waits for an answer to the last upload
     connect_seconds: float = 3.0  # how long start-up waits for a server before going on alone
     constraints: Constraints = field(default_factory=Constraints)  # which choices may be taken
     local: bool = True  # False: it holds no back-end, and cannot answer without a server
@@ -36,11 +34,8 @@ class DeviceOptions:
     keep_memory: bool = True  # of large messages (glibc), for the whole process: see memory.py
     runtime: RuntimeOptions | None = None  # threads, providers; None: one thread on the CPU
     seed: int | None = None  # of warm-start points and random choices; None: by chance
-    provider: str = "CPUExecutionProvider"  # what executes the model; devices of others learn apart
-    slowdown: float = 1.0  # testbeds: every block takes so many times its own time
-    pace_mbps: float | None = None  # testbeds: uploads take at least as long as on such a link
     prepare: bool = False  # build and warm every front-end before the first inference
-    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    provider: str = "CPUExecutionProvider"  # what executes the model; devices of others learn apart
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -48,9 +43,5 @@ class DeviceOptions:
         for value, what in ((self.type, "type"), (self.network, "network")):
             if not value or not value.isprintable() or len(value) > 200:
                 raise InputError(f"the {what} of a device must be a short printable name")
-        if not self.deadline_ms > 0 or not self.sync_wait_ms >= 0:
-            raise InputError("deadline_ms must be positive, sync_wait_ms not negative")
-        if not self.slowdown >= 1:
-            raise InputError("--slowdown must be 1 or more")
-        if self.pace_mbps is not None and not self.pace_mbps > 0:
-            raise InputError("--pace-mbps must be positive")
+        if not self.deadline_ms > 0:
+            raise InputError("deadline_ms must be positive")

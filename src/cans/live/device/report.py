@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any
+from math import isfinite, nan
+from typing import Any, Protocol
 
 import numpy as np
 
 from cans.learning import Choice, PartitionTable
 from cans.learning.arrays import Array
+from cans.live.device.experience import Experience
+from cans.live.device.timing import Measured
+from cans.live.split import SplitModel
 
 Why = Callable[[], str]
 """Says why something was chosen; to be asked before more is learned, and not while anyone waits."""
@@ -32,7 +35,8 @@ class Report:
     link_ms: float  # encoding, both ways of the wire, decoding; nan: did not take place
     server_ms: float  # compute and queue; nan: did not take place
     queue_ms: float
-    total_ms: float
+    wait_ms: float  # for earlier requests of this device
+    total_ms: float  # what the caller waited, from the call to the answer
     bytes_up: int
     learned: bool  # whether the latencies were typical enough to learn from
     fallback: str  # why the server did not answer; empty: it did, or was not asked
@@ -40,7 +44,7 @@ class Report:
     measured: Array | None = None  # last measured total of every choice; nan: never taken
     table: PartitionTable | None = None
 
-    def document(self, choices: bool = True) -> dict[str, Any]:
+    def to_dict(self, choices: bool = True) -> dict[str, Any]:
         """As JSON; with what was expected of every other choice."""
         found = {name: _plain(getattr(self, name)) for name in _FIELDS}
         if choices and self.table is not None and self.predictions is not None:
@@ -61,10 +65,66 @@ class Report:
 
     def __str__(self) -> str:
         parts = [f"{name} {value:.1f} ms" for name, value in
-                 (("front", self.front_ms), ("link", self.link_ms), ("server", self.server_ms))
+                 (("wait", self.wait_ms if self.wait_ms >= 0.05 else nan),
+                  ("front", self.front_ms), ("link", self.link_ms), ("server", self.server_ms))
                  if isfinite(value)]  # fmt: skip
         where = f"point {self.point} ({self.point_name}), {self.codec}"
         return f"{where}: {self.total_ms:.1f} ms = {' + '.join(parts)}; {self.why}"
+
+
+class Explainer:
+    """Writes the reports of one device. Used by whoever has the turn."""
+
+    def __init__(self, model: SplitModel, experience: Experience) -> None:
+        self._model = model
+        self._experience = experience
+        self._measured_ms: Array = np.zeros(0)  # the last total of every choice
+
+    def report(
+        self, job: TimedJob, choice: Choice | None, why: Why, measured: Measured, *, note: str,
+        end: float, point: int | None = None, **more: Any,
+    ) -> Report:  # fmt: skip
+        """`end`: when the answer was there, by the performance counter."""
+        learner = self._experience.learner
+        if point is None:
+            point = self._model.last if choice is None else choice.point
+        table = predictions = None
+        if learner is not None and choice is not None:
+            table = learner.table
+            if len(self._measured_ms) != table.choices:
+                self._measured_ms = np.full(table.choices, nan)
+            predictions = learner.predictions() if learner.policy.parts else None
+        fields: dict[str, Any] = {
+            "codec": choice.codec if choice else "float32",
+            "answered_by": "device",
+            "predicted_ms": choice.predicted_ms if choice else nan,
+            "width_ms": choice.width_ms if choice else nan,
+            "link_ms": nan,
+            "server_ms": nan,
+            "queue_ms": nan,
+            "bytes_up": 0,
+            "fallback": "",
+        }
+        report = Report(
+            number=self._experience.state.inferences + 1, point=point,
+            point_name=self._model.points[point].name, why=why() + note,
+            wait_ms=(job.begun - job.called) * 1e3, total_ms=(end - job.called) * 1e3,
+            learned=measured.front_ms is not None,
+            predictions=predictions, measured=self._measured_ms.copy(), table=table,
+            **{**fields, **more},
+        )  # fmt: skip
+        if choice is not None and measured.link_ms is not None:
+            self._measured_ms[choice.row] = measured.total_ms
+        return report
+
+
+class TimedJob(Protocol):
+    """When a request was made, and when its turn came, by the performance counter."""
+
+    @property
+    def called(self) -> float: ...
+    @property
+    def begun(self) -> float: ...
 
 
 def reason(choice: Choice, mean: Array, table: PartitionTable) -> str:
@@ -85,6 +145,6 @@ def _plain(value: Any) -> Any:
 
 _FIELDS = (
     *("number", "point", "point_name", "codec", "why", "answered_by", "predicted_ms", "width_ms"),
-    *("front_ms", "link_ms", "server_ms", "queue_ms", "total_ms", "bytes_up", "learned"),
+    *("front_ms", "link_ms", "server_ms", "queue_ms", "wait_ms", "total_ms", "bytes_up", "learned"),
     "fallback",
 )

@@ -1,83 +1,90 @@
-"""One inference: choose, run the front-end, ask the server, and have an answer in any case."""
+"""One inference: choose, run the front-end, ask the server, and have an answer in any case.
+
+`begin` is done in turn: the learner and the processor are used by one request at a time. `finish`
+is not: while one request is on the link, the front-end of the next one runs.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from math import nan
+from math import inf, nan
 from time import monotonic, perf_counter
-from typing import Any
 
 import numpy as np
 
-from cans.errors import (
-    CansError,
-    DeadlineExceeded,
-    RemoteProtocolError,
-    Unreachable,
-)
+from cans.errors import CansError, DeadlineExceeded, RemoteProtocolError, Unreachable
 from cans.learning import Choice
 from cans.live.device.choosing import Chooser
 from cans.live.device.contact import Contact
-from cans.live.device.deadline import Abandonment, Patience
-from cans.live.device.exits import Exits
 from cans.live.device.experience import Experience
-from cans.live.device.hedge import Hedger
-from cans.live.device.local import LocalRun, LocalRuns
+from cans.live.device.hooks import Hooks
+from cans.live.device.local import Abandoned, Abandonment, Exits, LocalRun, LocalRuns
 from cans.live.device.options import DeviceOptions
-from cans.live.device.report import Report, Why
-from cans.live.device.timing import LocalTimes, Measured, parted
+from cans.live.device.report import Explainer, Report, Why
+from cans.live.device.timing import LocalTimes, Measured, Patience, RemoteTimes, parted
 from cans.live.split import Array, Arrays, FrontRun, SplitModel
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
+from cans.live.wire.link import Pending
 from cans.live.wire.messages import PoolUpdate
 
 _RACED = "; answered when this device had begun to finish by itself"
+_LATE = "the server did not answer as quickly as it used to; this device was first"
 
 
 @dataclass
 class Job:
-    """A request of the user, on its way through the agent's queue."""
+    """A request of the user."""
 
     inputs: Arrays
     deadline: float  # on the monotonic clock
-    future: Future[dict[str, Array]] = field(default_factory=Future)
+    called: float = field(default_factory=perf_counter)
+    begun: float = 0.0  # when its turn came, by the performance counter as `called`
     given_up: threading.Event = field(default_factory=threading.Event)
+    report: Future[Report] = field(default_factory=Future)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request whose front-end has run and whose back-end the server is asked for."""
+
+    job: Job
+    choice: Choice
+    why: Why
+    front: FrontRun
+    server: int
+    request: InferRequest
+    encoding_ms: float  # writing tensors is the device's work: it counts as front-end time
+    ready: float  # when they were written, by the performance counter
+
+    @property
+    def front_ms(self) -> float | None:
+        """As it is learned; None: not typical."""
+        return self.front.steady_seconds * 1e3 + self.encoding_ms if self.front.settled else None
 
 
 @dataclass(frozen=True)
 class Round:
     """An answered request and all there is to learn from it."""
 
+    job: Job
     outputs: dict[str, Array]
     choice: Choice | None  # None: nothing was chosen, no server has set the terms yet
     measured: Measured
-    tell: Callable[[], Report]  # explains it; to be called before anything is learned from it
+    explain: Callable[[], Report]  # to be called before anything is learned from it
     front: int  # the point to which the front-end ran in one piece
+    server: int | None = None  # that was asked
     pools: tuple[PoolUpdate, ...] = ()  # that came with the reply
     failure: CansError | None = None  # of the server
+    late: Pending[InferReply] | None = None  # a reply that may still come
+    asked: Asked | None = None
 
 
-@dataclass(frozen=True)
-class Cargo:
-    """What leaves the device. Writing it is the device's work, so it counts as front-end time."""
-
-    tensors: list[memoryview]
-    encoding_ms: float
-    ready: float  # when it was written, by the performance counter
-
-    @property
-    def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.tensors)
-
-    def front_ms(self, front: FrontRun) -> float | None:
-        return front.steady_seconds * 1e3 + self.encoding_ms if front.settled else None
-
-
-class Rounds:
-    """Plays rounds for one device."""
+class Requests:
+    """Plays the requests of one device."""
 
     def __init__(
         self,
@@ -86,77 +93,116 @@ class Rounds:
         experience: Experience,
         contact: Contact,
         random: np.random.Generator,
+        hooks: Hooks,
     ) -> None:
         self._options = options
         self._model = model
         self._experience = experience
         self._contact = contact
-        self.chooser = Chooser(options, experience, random)
+        self._hooks = hooks
+        self._chooser = Chooser(options, experience, random, hooks)
+        self._explainer = Explainer(model, experience)
         self.abandonment = Abandonment()
         self.times = LocalTimes()
+        self._remote_times = RemoteTimes()
         self._local = LocalRuns(model, Exits(model, options.exits), self.times)
-        self._hedger = Hedger(self.abandonment)
-        self._measured_ms: Array = np.zeros(0)
+        self._processor = threading.Lock()
+        self._hedger = ThreadPoolExecutor(1, thread_name_prefix="cans-hedge")
 
-    def play(self, job: Job, server: int | None, why_not: str) -> Round:
-        """Answer a request; `server` None: without one, and `why_not` says why."""
-        self._hedger.rest(job.deadline)
-        begin = perf_counter()
-        choice, why = self.chooser.choose(server, why_not)
+    def begin(self, job: Job, server: int | None, why_not: str) -> Asked | Round:
+        """Choose and run the front-end; all of the model where that was chosen, or where no server
+        is there: `why_not` says why."""
+        job.begun = perf_counter()
+        choice, why = self._chooser.choose(server, why_not)
         if choice is None or choice.point == self._model.last:
             if not self._options.local:
                 raise Unreachable(f"{why_not or 'no server'}; this device holds no back-end")
-            return self._local_round(job, choice, why, begin)
+            return self._local_round(job, choice, why)
         assert server is not None
-        front = self._model.executor.run_front(choice.point, job.inputs)
-        return self._remote_round(job, choice, why, front, server, begin)
+        with self._processor:
+            front = self._model.executor.run_front(choice.point, job.inputs)
+            start = perf_counter()
+            tensors = self._encoded(choice, front)
+            ready = perf_counter()
+        request = InferRequest(self._header(choice), tensors)
+        return Asked(job, choice, why, front, server, request, (ready - start) * 1e3, ready)
+
+    def finish(self, asked: Asked) -> Round:
+        """Ask the server. From when its reply is late, finish here: the first answer wins."""
+        job = asked.job
+        self._hooks.pace(asked.request.nbytes, job.deadline)
+        patience = self._patience(asked)
+        request = asked.request.with_patience(patience.give_up_after_s * 1e3)
+        pending = self._contact.links[asked.server].infer(request, patience.give_up_after_s)
+        try:
+            try:
+                wait = min(patience.hedge_after_s, job.deadline - monotonic() + 1.0)
+                reply, note = pending.result(wait), ""
+            except TimeoutError:
+                own = self._race(asked, pending)
+                if own is not None:
+                    return self._fallen_back(asked, own, DeadlineExceeded(_LATE), pending)
+                reply, note = pending.result(), _RACED
+            return self._answered(asked, reply, note)
+        except CansError as error:  # no answer, or one that is none
+            if not self._options.local:
+                raise
+            own = self._rest(asked, job.given_up.is_set)
+            if own is None:
+                raise Abandoned from None
+            return self._fallen_back(asked, own, error)
 
     def close(self) -> None:
-        self._hedger.close()
+        self._hedger.shutdown(wait=True, cancel_futures=True)
 
     # --- with the server ---
 
-    def _remote_round(
-        self, job: Job, choice: Choice, why: Why, front: FrontRun, server: int, begin: float
-    ) -> Round:
-        cargo = self._encoded(choice, front)
-        self._contact.pace.wait(cargo.nbytes, job.deadline)
-        rest = self.times.rest(choice.point) if self._options.local else None
-        patience = Patience.by(job.deadline, rest)
-        header = self._header(choice, patience.until_none * 1e3)
-        request = InferRequest(header, cargo.tensors)
-        link = self._contact.links[server]
-        if not self._options.local:
-            reply = link.infer(request, patience.until_none)
-            outputs = self._outputs(front, reply)
-            return self._answered(choice, why, front, reply, outputs, cargo, server, begin)
-        work = partial(self._local.rest, choice.point, front)
-        with self._hedger.arm(patience.until_own, work) as hedge:
-            try:
-                reply = link.infer(request, patience.until_none)
-                outputs = self._outputs(front, reply)
-            except CansError as error:  # no answer in time, or one that is none
-                own = hedge.result(job.deadline)
-                return self._fallen_back(job, choice, why, own, front, error, cargo, begin)
-            note = _RACED if hedge.drop() else ""
-            return self._answered(choice, why, front, reply, outputs, cargo, server, begin, note)
+    def _patience(self, asked: Asked) -> Patience:
+        point, row = asked.choice.point, asked.choice.row
+        return Patience.of(
+            left=asked.job.deadline - monotonic(),
+            spent=perf_counter() - asked.job.begun,
+            whole=self.times.whole if self._hooks.hedges else inf,
+            rest=self.times.rest(point) if self._options.local else None,
+            usual=self._remote_times.usual(row),
+            late=self._remote_times.late(row) if self._hooks.hedges else inf,
+        )
 
-    def _encoded(self, choice: Choice, front: FrontRun) -> Cargo:
-        begin = perf_counter()
+    def _race(self, asked: Asked, pending: Pending[InferReply]) -> LocalRun | None:
+        """Finish in another thread, so that a reply or the deadline is noticed while a block runs;
+        None: the reply came first."""
+        changed, over = threading.Event(), threading.Event()
+        own = self._hedger.submit(self._rest, asked, over.is_set)
+        own.add_done_callback(lambda _: changed.set())
+        pending.when_done(changed.set)
+        try:
+            while changed.wait(max(asked.job.deadline - monotonic(), 0.0)):
+                changed.clear()
+                if pending.answered():
+                    return None
+                if own.done():
+                    return own.result()
+        finally:
+            over.set()
+        raise Abandoned
+
+    def _rest(self, asked: Asked, no_more: Callable[[], bool]) -> LocalRun | None:
+        """What this device makes of the rest; None: it was given up between two blocks."""
+        with self._processor:
+            self.abandonment.begin(no_more)
+            try:
+                return self._local.rest(asked.choice.point, asked.front)
+            except Abandoned:
+                return None
+            finally:
+                self.abandonment.end()
+
+    def _encoded(self, choice: Choice, front: FrontRun) -> list[memoryview]:
         codec = self._model.codecs[choice.point, choice.codec]
         wanted = self._model.points[choice.point].tensors
-        tensors = [_view(codec.encode(front.crossing[each.name])) for each in wanted]
-        ready = perf_counter()
-        return Cargo(tensors, (ready - begin) * 1e3, ready)
+        return [memoryview(codec.encode(front.crossing[each.name])) for each in wanted]
 
-    def _outputs(self, front: FrontRun, reply: InferReply) -> dict[str, Array]:
-        """All of the model's, from both halves."""
-        outputs = {**front.outputs, **reply.outputs}
-        if set(outputs) != set(self._model.outputs):
-            raise RemoteProtocolError("the server answered with other outputs than the model has")
-        return outputs
-
-    def _header(self, choice: Choice, patience_ms: float) -> InferHeader:
+    def _header(self, choice: Choice) -> InferHeader:
         learner, terms = self._experience.learner, self._experience.terms
         assert learner is not None
         assert terms is not None
@@ -172,113 +218,79 @@ class Rounds:
             choice.codec,
             tuple(map(TensorMeta.of, self._model.points[choice.point].tensors)),
             self._experience.pending() if later else (),
-            self._experience.known if asking else {},
-            patience_ms=patience_ms,
+            dict(self._experience.known) if asking else {},
             account=self._contact.accounts.riding(),
         )
 
-    def _answered(
-        self, choice: Choice, why: Why, front: FrontRun, reply: InferReply,
-        outputs: dict[str, Array], cargo: Cargo, server: int, begin: float, note: str = "",
-    ) -> Round:  # fmt: skip
+    def _answered(self, asked: Asked, reply: InferReply, note: str = "") -> Round:
+        outputs = {**asked.front.outputs, **reply.outputs}
+        self._check(outputs)
         end = perf_counter()
-        link_ms, server_ms = parted((end - cargo.ready) * 1e3, reply.compute_ms + reply.queue_ms)
-        measured = Measured(
-            cargo.front_ms(front),
-            link_ms,
-            None if reply.warming else server_ms,
-            (end - begin) * 1e3,
-        )
-        tell = partial(
-            self._report, choice, why, front, measured, note=note,
-            answered_by=self._contact.links[server].server,
+        measured = self.measure(asked, reply, end)
+        _, link_ms, server_ms, _ = measured
+        explain = partial(
+            self._explainer.report, asked.job, asked.choice, asked.why, measured, note=note,
+            end=end, answered_by=self._contact.links[asked.server].server,
+            front_ms=asked.front.seconds * 1e3 + asked.encoding_ms,
             link_ms=nan if link_ms is None else link_ms,
-            server_ms=nan if server_ms is None else server_ms,
-            queue_ms=reply.queue_ms, bytes_up=cargo.nbytes,
-            front_ms=front.seconds * 1e3 + cargo.encoding_ms,
+            server_ms=nan if server_ms is None else reply.compute_ms + reply.queue_ms,
+            queue_ms=reply.queue_ms, bytes_up=asked.request.nbytes,
         )  # fmt: skip
-        return Round(outputs, choice, measured, tell, choice.point, reply.pools)
+        return Round(
+            asked.job, outputs, asked.choice, measured, explain, asked.choice.point, asked.server,
+            reply.pools,
+        )  # fmt: skip
+
+    def measure(self, asked: Asked, reply: InferReply, end: float) -> Measured:
+        """What a reply that came at `end` teaches of its choice."""
+        self._remote_times.took(asked.choice.row, end - asked.ready)
+        link_ms, server_ms = parted((end - asked.ready) * 1e3, reply.compute_ms + reply.queue_ms)
+        if reply.warming:
+            server_ms = None
+        return Measured(asked.front_ms, link_ms, server_ms, (end - asked.job.begun) * 1e3)
+
+    def _check(self, outputs: dict[str, Array]) -> None:
+        """Whatever a server sends, the caller gets the model's outputs."""
+        if set(outputs) != set(self._model.outputs):
+            raise RemoteProtocolError("the server answered with other outputs than the model has")
 
     def _fallen_back(
-        self, job: Job, choice: Choice, why: Why, own: LocalRun, front: FrontRun,
-        failure: CansError, cargo: Cargo, begin: float,
+        self, asked: Asked, own: LocalRun, failure: CansError,
+        late: Pending[InferReply] | None = None,
     ) -> Round:  # fmt: skip
         end = perf_counter()
-        if monotonic() > job.deadline:
+        if monotonic() > asked.job.deadline:
             raise DeadlineExceeded("this device could not finish in time")
-        measured = Measured(cargo.front_ms(front), None, None, (end - begin) * 1e3)
-        tell = partial(
-            self._report, choice, why, front, measured, note=_left_early(own),
-            fallback=str(failure), bytes_up=cargo.nbytes,
+        measured = Measured(asked.front_ms, None, None, (end - asked.job.begun) * 1e3)
+        explain = partial(
+            self._explainer.report, asked.job, asked.choice, asked.why, measured, end=end,
+            note=_left_early(own), front_ms=asked.front.seconds * 1e3,
+            fallback=str(failure), bytes_up=asked.request.nbytes,
         )  # fmt: skip
-        outputs = {**front.outputs, **own.outputs}
-        return Round(outputs, choice, measured, tell, choice.point, failure=failure)
+        outputs = {**asked.front.outputs, **own.outputs}
+        return Round(
+            asked.job, outputs, asked.choice, measured, explain, asked.choice.point, asked.server,
+            failure=failure, late=late, asked=asked,
+        )  # fmt: skip
 
     # --- without ---
 
-    def _local_round(self, job: Job, choice: Choice | None, why: Why, begin: float) -> Round:
-        run = self._local.whole(job.inputs)
+    def _local_round(self, job: Job, choice: Choice | None, why: Why) -> Round:
+        with self._processor:
+            run = self._local.whole(job.inputs)
         end = perf_counter()
         elsewhere: float | None = 0.0  # what link and server took
         if run.exit:
             # Only its front-end is experience: what the rest would have taken is not known.
-            choice, elsewhere = self.chooser.exited(run.point), None
+            choice, elsewhere = self._chooser.exited(run.point), None
         front_ms = run.steady_seconds * 1e3 if run.settled else None
-        measured = Measured(front_ms, elsewhere, elsewhere, (end - begin) * 1e3)
-        tell = partial(
-            self._report, choice, why, run, measured, note=_left_early(run), point=run.point,
+        measured = Measured(front_ms, elsewhere, elsewhere, (end - job.begun) * 1e3)
+        explain = partial(
+            self._explainer.report, job, choice, why, measured, note=_left_early(run), end=end,
+            point=run.point, front_ms=run.seconds * 1e3,
         )  # fmt: skip
-        return Round(run.outputs, choice, measured, tell, self._local.first_stop)
-
-    # --- telling ---
-
-    def _report(
-        self, choice: Choice | None, why: Why, front: FrontRun | LocalRun, measured: Measured,
-        *, note: str, point: int | None = None, **more: Any,
-    ) -> Report:  # fmt: skip
-        learner = self._experience.learner
-        if point is None:
-            point = self._model.last if choice is None else choice.point
-        table = predictions = None
-        if learner is not None and choice is not None:
-            table = learner.table
-            if len(self._measured_ms) != table.choices:
-                self._measured_ms = np.full(table.choices, nan)
-            predictions = learner.predictions() if learner.policy.parts else None
-        fields: dict[str, Any] = {
-            "codec": choice.codec if choice else "float32",
-            "answered_by": "device",
-            "predicted_ms": choice.predicted_ms if choice else nan,
-            "width_ms": choice.width_ms if choice else nan,
-            "front_ms": front.seconds * 1e3,
-            "link_ms": nan,
-            "server_ms": nan,
-            "queue_ms": nan,
-            "bytes_up": 0,
-            "fallback": "",
-        }
-        report = Report(
-            number=self._experience.state.inferences + 1, point=point,
-            point_name=self._model.points[point].name, why=why() + note,
-            total_ms=measured.total_ms, learned=measured.front_ms is not None,
-            predictions=predictions, measured=self._measured_ms.copy(), table=table,
-            **{**fields, **more},
-        )  # fmt: skip
-        if choice is not None and measured.link_ms is not None:
-            self._measured_ms[choice.row] = report.total_ms
-        return report
+        return Round(job, run.outputs, choice, measured, explain, self._local.first_stop)
 
 
 def _left_early(run: LocalRun) -> str:
     return f"; left at exit {run.exit}" if run.exit else ""
-
-
-def _view(data: bytes | memoryview) -> memoryview:
-    return data if isinstance(data, memoryview) else memoryview(data)
-
-
-def expired(job: Job) -> DeadlineExceeded | None:
-    """Why a job must not be begun any more."""
-    if job.given_up.is_set() or monotonic() >= job.deadline:
-        return DeadlineExceeded("the deadline passed while earlier requests were running")
-    return None

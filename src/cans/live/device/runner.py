@@ -47,18 +47,16 @@ def run_device(
             if number and interval_ms > 0:
                 time.sleep(interval_ms / 1e3)
             try:
-                device.infer(inputs.next())
+                report = device.run(inputs.next()).report
             except InputError:
                 raise
             except CansError as error:
                 failures.append(str(error))
                 typer.echo(f"cans: inference {number + 1}: {error}", err=True)
                 continue
-            report = device.last
-            assert report is not None
             reports.append(report)
             if lines is not None:
-                entry = {"time": time.time(), **report.document(choices=False)}
+                entry = {"time": time.time(), **report.to_dict(choices=False)}
                 lines.write(json.dumps(entry) + "\n")
             if not as_json:
                 typer.echo(str(report))
@@ -88,8 +86,8 @@ def _document(device: Device, reports: list[Report], failures: list[str]) -> dic
         "mean_latency_ms": float(np.mean(totals)) if totals else None,
         "p99_latency_ms": float(np.quantile(totals, 0.99)) if totals else None,
         "picks": picks,
-        "inferences": [each.document(choices=False) for each in reports],
-        "last": reports[-1].document() if reports else None,
+        "inferences": [each.to_dict(choices=False) for each in reports],
+        "last": reports[-1].to_dict() if reports else None,
     }
 
 

@@ -1,13 +1,12 @@
 """What an agent does between requests: joining, delivering uploads, watching pools, probing.
 
-Nothing here waits for a server, except where it is asked to: others report to the inbox, and what
-they report is heeded when the agent has the turn.
+Nothing here waits for a server: others post events, and the agent handles them in its turn.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 from cans.errors import (
@@ -21,11 +20,10 @@ from cans.errors import (
 )
 from cans.learning import Choice, Upload
 from cans.live.clock import Clock
-from cans.live.device.contact import Contact
-from cans.live.device.experience import Experience
-from cans.live.device.inbox import (
+from cans.live.device.contact import (
+    Contact,
     Event,
-    Inbox,
+    Kept,
     News,
     NotSynced,
     NotWelcomed,
@@ -34,6 +32,7 @@ from cans.live.device.inbox import (
     WatchEnded,
     Welcomed,
 )
+from cans.live.device.experience import Experience
 from cans.live.device.report import Report
 from cans.live.device.route import Route
 from cans.live.wire.link import PROBE_BYTES
@@ -44,7 +43,7 @@ _MOVE_SECONDS = 60.0  # between two changes of a device's group
 _RETRY_SECONDS = 1.0  # between tries to deliver an upload, or to watch again
 
 
-class Tending:
+class Session:
     """A device's dealings with its servers apart from inference. Used by whoever has the turn."""
 
     def __init__(
@@ -52,7 +51,6 @@ class Tending:
         digest: str,
         experience: Experience,
         contact: Contact,
-        inbox: Inbox,
         route: Route,
         clock: Clock,
         begin: Callable[[], tuple[Upload, ...]],
@@ -60,12 +58,12 @@ class Tending:
         self._digest = digest
         self._experience = experience
         self._contact = contact
-        self._inbox = inbox
         self._route = route
         self._clock = clock
         self._begin = begin  # makes offline experience when new terms ask for it
         self._on_wire = 0  # Syncs without an answer
-        self._send_at: float | None = 0.0  # when to try again to deliver; now: from a former life
+        self._send_at: float | None = 0.0  # 0.0: retry what the last process left, at once
+        self._deferred = False  # uploads wait for the disk
         self._watching = False
         self._watch_at = 0.0
         self._move_at = 0.0
@@ -93,13 +91,13 @@ class Tending:
         times = [each for each in due if each is not None]
         return max(min(times) - monotonic(), 0.0) if times else None
 
-    def tend(self) -> None:
+    def tend(self, events: Iterable[Event]) -> None:
         """Everything that waits for no request: news, joins, uploads that failed before."""
-        for event in self._inbox.events():
-            self._heed(event)
+        for event in events:
+            self._handle(event)
         now = monotonic()
         server = self._route.to_join(now)
-        if server is not None and not self._inbox.closed:
+        if server is not None:
             self._route.joining(server)
             self._contact.join_later(server, self._experience.state.identity, self._digest)
         if self._send_at is not None and now >= self._send_at:
@@ -133,25 +131,30 @@ class Tending:
         wanted = terms is not None and terms.fresh_pools and bool(self._experience.known)
         return wanted and not self._watching and self._route.usable is not None
 
-    def await_answers(self, until: float) -> None:
-        """Let the answers to uploads come in, at most until then."""
-        while self._on_wire and (left := until - monotonic()) > 0:
-            if self._inbox.wait_for_event(left):
-                for event in self._inbox.events():
-                    self._heed(event)
+    @property
+    def waits(self) -> bool:
+        """Whether something that was learned is on its way to a server that is there."""
+        unsafe = self._deferred or self._experience.waits_for_disk
+        return bool(self._on_wire) or (unsafe and self._route.usable is not None)
 
-    def refresh(self) -> None:
-        """Join again, here and now."""
-        server = self._route.usable
-        if server is None:
-            raise Unreachable(self._trouble)
-        who, uploads = self._experience.state.identity, self._experience.pending()
-        self._welcomed(server, self._contact.join(server, who, self._digest, uploads))
+    @property
+    def trouble(self) -> str:
+        """Why no server is usable."""
+        return self._trouble
 
     # --- what a request has shown ---
 
-    def answered(self, server: int) -> None:
-        self._route.succeeded(server)
+    def answered(self, server: int, late: bool = False) -> None:
+        """A reply has come; `late`: when this device had answered by itself."""
+        if late:
+            self._route.replied_late(server)
+        else:
+            self._route.succeeded(server)
+
+    def suspect(self, server: int) -> None:
+        """A reply is late, and this device was first."""
+        self._trouble = "the server did not answer as quickly as it used to"
+        self._route.suspect(server, monotonic())
 
     def judge(self, server: int | None, error: CansError) -> None:
         """What a failed request says about the server."""
@@ -181,7 +184,7 @@ class Tending:
     # --- delivering uploads ---
 
     def deliver(self) -> None:
-        self._send_at = None
+        self._send_at, self._deferred = None, False
         terms = self._experience.terms
         if terms is None or terms.delivery != "immediate" or self._on_wire:
             return  # what is on the wire reports back, and then the rest is looked at
@@ -190,16 +193,17 @@ class Tending:
         if not waiting:
             return
         if not uploads or self._route.usable is None:
+            self._deferred = not uploads  # until they are on the disk: `Kept` says so
             self._send_at = monotonic() + _RETRY_SECONDS
             return
         self._on_wire += 1
         device = self._experience.state.identity.device
         self._contact.sync(self._route.usable, uploads, device, self._contact.accounts.take())
 
-    def account_for(self, report: Report, choice: Choice | None, server_known: bool) -> None:
+    def account_for(self, report: Report, choice: Choice | None) -> None:
         """Remember an answered inference until the server is told of it."""
         row = None if choice is None else choice.row
-        self._contact.accounts.add(report, row, server_known)
+        self._contact.accounts.add(report, row, self._route.usable is not None)
 
     def tell(self) -> None:
         """Send an account by itself, if the server could not know what this device does."""
@@ -211,7 +215,7 @@ class Tending:
 
     # --- what others report ---
 
-    def _heed(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         if isinstance(event, Synced):
             self._on_wire -= 1
             self._experience.adopt(event.pools)
@@ -226,7 +230,9 @@ class Tending:
             self.judge(event.server, event.error)
             self._send_at = monotonic() + _RETRY_SECONDS
         elif isinstance(event, News):
-            self._experience.adopt(event.pools)
+            self._experience.adopt(self._contact.news())
+        elif isinstance(event, Kept):
+            self.deliver()
         elif isinstance(event, Probed):
             self._probing = False
             self._experience.observe_probe(event.milliseconds, self._clock.now())
@@ -237,22 +243,23 @@ class Tending:
             if isinstance(event.error, Unreachable):
                 self.judge(event.server, event.error)
         elif isinstance(event, Welcomed):
-            self._welcomed(event.server, event.welcome)
+            self.welcomed(event.server, event.welcome)
         elif isinstance(event, NotWelcomed):
             self._trouble = str(event.error)
             self._route.join_failed(event.server, monotonic())
 
-    def _welcomed(self, server: int, welcome: Welcome) -> None:
+    def welcomed(self, server: int, welcome: Welcome) -> None:
+        """Go on under these terms."""
         try:
             self._experience.accept(welcome)
-        except CansError as error:
+            self._clock.follow(welcome.time)
+            if self._experience.needs_offline:
+                self._begin()
+        except Exception as error:  # whatever a server says, the next try must come
             _log.error("cannot join", extra={"reason": str(error)})
             self._trouble = str(error)
             self._route.join_failed(server, monotonic())
             return
-        self._clock.follow(welcome.time)
-        if self._experience.needs_offline:
-            self._begin()
         self._experience.save()
         self._route.joined(server)
         self._watching = False

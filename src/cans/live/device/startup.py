@@ -8,24 +8,31 @@ from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
+
+import numpy as np
 
 from cans import models
 from cans.cache import cache_folder
 from cans.errors import CansError, DeadlineExceeded, InputError, ModelError, Refused, Unreachable
-from cans.learning import DeviceIdentity
+from cans.learning import DeviceIdentity, DeviceLearner
 from cans.learning.grouping import AUTO
 from cans.live.device.contact import Contact
+from cans.live.device.local import Abandoned
 from cans.live.device.options import DeviceOptions
 from cans.live.device.route import Route
 from cans.live.device.statefile import StateFile
+from cans.live.device.timing import LocalTimes
 from cans.live.fetching import Progress, fetch_model
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import is_built_in, load_model, split
 from cans.live.wire.messages import Welcome
 from cans.live.wire.state import DeviceState
+from cans.models.run.inputs import random_inputs
 
 _log = logging.getLogger(__name__)
+_SETTLING = 3  # runs before the time of a half is typical
+_LONGEST_OFFLINE = 60.0  # seconds of runs before the first request, whatever a server asks for
 _PERMANENT = {"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"}
 FirstWelcome = tuple[int, Welcome]  # which server, and what it said
 
@@ -35,13 +42,13 @@ def remembered(file: StateFile, options: DeviceOptions) -> DeviceState:
     state = file.load()
     if state is None:
         kind = "device" if options.type == AUTO else options.type
-        device = options.device or f"{kind}-{secrets.token_hex(4)}"
+        device = options.name or f"{kind}-{secrets.token_hex(4)}"
         who = DeviceIdentity(device, secrets.token_hex(8), options.type, options.network)
         return DeviceState(who)
     who = state.identity._replace(type=options.type, network=options.network)
-    if options.device is not None and options.device != who.device:
+    if options.name is not None and options.name != who.device:
         raise InputError(
-            f"{file.folder} remembers device {who.device!r}, not {options.device!r}; "
+            f"{file.folder} remembers device {who.device!r}, not {options.name!r}; "
             "give another --state"
         )
     return replace(state, identity=who)
@@ -126,3 +133,54 @@ def _fetched(
     return fetch_model(
         link, terms.table.digest, terms.model_file_sha256, cache_folder("models"), progress
     )
+
+
+# --- before the first request ---
+
+
+def offline_runs(
+    model: SplitModel,
+    learner: DeviceLearner,
+    random: np.random.Generator,
+    times: LocalTimes,
+    local: bool = True,
+) -> list[tuple[int, float]]:
+    """(choice, front milliseconds) of n random partial runs, each warmed up first (Alg. 1 line 2).
+    Policies that want it begin with one to the end: what only the last block does is seen nowhere
+    else. Fewer when a request comes, or when they take long: the server says how many."""
+    if not any(part.warm for part in learner.policy.parts):
+        return []
+    table = learner.table
+    last = model.last if local else model.last - 1
+    found: list[tuple[int, float]] = []
+    until = monotonic() + _LONGEST_OFFLINE
+    with suppress(Abandoned):
+        for number in range(learner.hyperparameters.offline_runs):
+            whole = number == 0 and learner.policy.offline_whole
+            point = last if whole else int(random.integers(1, last + 1))
+            inputs = random_inputs(model.inputs, random)
+            run = model.executor.run_front(point, inputs)
+            for _ in range(_SETTLING):
+                if run.settled:
+                    break
+                run = model.executor.run_front(point, inputs)
+            found.append((table.point_of.index(point), run.steady_seconds * 1e3))
+            if point == model.last:
+                times.ran_whole(run.seconds)
+            if monotonic() > until:
+                break
+    return found
+
+
+def measure_whole(model: SplitModel, random: np.random.Generator, times: LocalTimes) -> float:
+    """Whole runs, so that deadlines know how long this device needs by itself; returns the lower of
+    two in milliseconds, which one disturbance does not change."""
+    inputs = random_inputs(model.inputs, random)
+    model.executor.run_front(model.last, inputs)  # builds what it needs
+    seconds = []
+    for _ in range(2):
+        start = perf_counter()
+        model.executor.run_front(model.last, inputs)
+        seconds.append(perf_counter() - start)
+    times.ran_whole(seconds[-1])
+    return 1e3 * min(seconds)

@@ -1,7 +1,8 @@
 """The state of a device on its disk: one small file, replaced as a whole, owned by one process.
 
 A replaced file survives a killed process without an fsync; what must also survive a power cut (a
-sequence number that is about to be used) is written with one.
+sequence number that is about to be used) gets one, in a thread of its own: no request waits for a
+disk, an upload waits until its number is safe.
 """
 
 from __future__ import annotations
@@ -9,12 +10,95 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from threading import Condition, Thread
 
 from cans.errors import InputError, RemoteProtocolError
 from cans.live.wire.state import DeviceState, read, written
+from cans.models.run import background
 
 _log = logging.getLogger(__name__)
+
+
+_RETRY_SECONDS = 1.0
+
+
+class StateWriter:
+    """Keeps the latest state: written at once, and made safe from a power cut in the background."""
+
+    def __init__(self, file: StateFile, when_safe: Callable[[], None]) -> None:
+        self._file = file
+        self._when_safe = when_safe
+        self._condition = Condition()
+        self._unwritten: DeviceState | None = None  # the disk did not take it: tried again
+        self._asked = self._safe = 0  # how often something had to be made safe, and was
+        self._closed = False
+        self._thread = Thread(target=self._main, name="cans-state", daemon=True)
+        self._thread.start()
+
+    def keep(self, state: DeviceState, durable: bool) -> None:
+        """Write this state; `durable`: from now on it `waits`, until the state is safe."""
+        with self._condition:
+            self._write(state)
+            if durable:
+                self._asked += 1
+                self._condition.notify_all()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something that must be safe is not yet."""
+        return self._safe < self._asked
+
+    def flush(self, seconds: float = 5.0) -> bool:
+        """Wait until what must be safe is; False: the disk does not take it."""
+        with self._condition:
+            return self._condition.wait_for(lambda: not self.waits, seconds)
+
+    def close(self) -> None:
+        """Try once more what is left."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        background.join_patiently(self._thread)
+
+    def _main(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._closed or self.waits)
+                if not self.waits:
+                    return
+                if self._unwritten is not None:
+                    self._write(self._unwritten)
+                asked = self._asked
+                written = self._unwritten is None
+            if written and self._sync():
+                with self._condition:
+                    self._safe = asked
+                    self._condition.notify_all()
+                self._when_safe()
+                continue
+            with self._condition:
+                if self._closed:
+                    return
+                self._condition.wait_for(lambda: self._closed, _RETRY_SECONDS)
+
+    def _write(self, state: DeviceState) -> None:
+        try:
+            self._file.keep(state)
+            self._unwritten = None
+        except OSError as error:
+            if self._unwritten is None:
+                _log.error("cannot keep the state", extra={"reason": str(error)})
+            self._unwritten = state
+
+    def _sync(self) -> bool:
+        try:
+            self._file.sync()
+        except OSError as error:
+            _log.error("cannot keep the state", extra={"reason": str(error)})
+            return False
+        return True
 
 
 class StateFile:
@@ -48,27 +132,25 @@ class StateFile:
             _log.error("state put aside", extra={"file": str(aside), "reason": str(error)})
             return None
 
-    def keep(self, state: DeviceState, durable: bool = False) -> None:
-        data = written(state)
+    def keep(self, state: DeviceState) -> None:
+        """Replace what was kept."""
+        view = memoryview(written(state))
         descriptor = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
-            if durable:
-                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         self._next.replace(self._path)
-        if durable:
-            self._sync_folder()
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def sync(self) -> None:
+        """Make what is kept, or something newer, safe from a power cut."""
+        for path in (self._path, self.folder):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def close(self) -> None:
         os.close(self._lock)

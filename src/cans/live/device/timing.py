@@ -1,4 +1,4 @@
-"""What was measured of a round, and who is asked for it.
+"""What was measured of a round, how long things usually take, and how late is late.
 
 A `Stopwatch` turns measurements into what is learned. The device's own believes them; a replay
 hands out recorded latencies instead, and a test whatever it needs.
@@ -6,10 +6,11 @@ hands out recorded latencies instead, and a test whatever it needs.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isfinite
-from typing import Protocol
+from math import inf, isfinite
+from statistics import median
+from typing import NamedTuple, Protocol
 
 from cans.learning import Choice, Latencies
 from cans.learning.plausibility import Limits
@@ -18,8 +19,7 @@ Offline = Sequence[tuple[int, float]]
 """(choice, front milliseconds) of each partial run before the first round."""
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Milliseconds of one round, monotonic clock. None: did not take place, or not typical."""
 
     front_ms: float | None
@@ -67,10 +67,17 @@ class LocalTimes:
 
     def __init__(self) -> None:
         self._whole: float | None = None  # seconds
+        self._usual: deque[float] = deque(maxlen=9)  # of whole runs
         self._rest: dict[int, float] = {}
 
     def ran_whole(self, seconds: float) -> None:
         self._whole = _smooth(self._whole, seconds)
+        self._usual.append(seconds)
+
+    @property
+    def whole(self) -> float:
+        """Seconds that a whole run usually takes; 0 if nothing is known."""
+        return median(self._usual) if self._usual else 0.0
 
     def ran_rest(self, point: int, seconds: float) -> None:
         self._rest[point] = _smooth(self._rest.get(point), seconds)
@@ -84,3 +91,73 @@ class LocalTimes:
 def _smooth(before: float | None, now: float) -> float:
     # Quick to believe in slowness, slow to forget it: a missed deadline costs more than a wait.
     return now if before is None or now > before else before + 0.1 * (now - before)
+
+
+# --- how late is late ---
+
+SAFETY = 1.25  # local runs are given so much more than they took before
+CLOSE = 1.05  # ... or so much, where more would leave a server no time to answer
+MARGIN = 0.02  # seconds to put an answer together before a deadline, and ...
+SHARE = 0.05  # ... of the time there is, because a busy machine wakes its threads late
+LEAST = 0.001  # seconds that a server is given in any case
+ALLOWANCE = (
+    0.02  # seconds: an answer takes less than two local runs and this, also without a server
+)
+WAKING = 0.004  # seconds of that for waking up
+LINGER = 1.0  # seconds that a reply is still learned from when this device was first
+
+
+class RemoteTimes:
+    """What each choice took from request to reply, and from when on a reply is late."""
+
+    def __init__(self, window: int = 64) -> None:
+        self._window = window
+        self._took: dict[int, deque[float]] = {}
+
+    def took(self, row: int, seconds: float) -> None:
+        self._took.setdefault(row, deque(maxlen=self._window)).append(seconds)
+
+    def usual(self, row: int) -> float:
+        """Seconds; 0: never taken."""
+        return median(self._took[row]) if row in self._took else 0.0
+
+    def late(self, row: int) -> float:
+        """Seconds after which a reply is late: beyond all of the last n by a factor that shrinks
+        with n. Of replies that are alike, one in n + 1 is later than the n before it.
+
+        >>> times = RemoteTimes()
+        >>> times.late(0)
+        inf
+        >>> for _ in range(20):
+        ...     times.took(0, 0.1)
+        >>> round(times.late(0), 3)
+        0.112
+        """
+        took = self._took.get(row)
+        return max(took) * (1.0 + 2.0 / len(took)) + 0.002 if took else inf
+
+
+class Patience(NamedTuple):
+    """Seconds from now."""
+
+    hedge_after_s: float  # then this device begins to finish by itself
+    give_up_after_s: float  # then a reply is of no use any more, not even to learn from
+
+    @classmethod
+    def of(cls, left: float, spent: float, whole: float, rest: float | None, usual: float,
+           late: float) -> Patience:  # fmt: skip
+        """How long to wait for a reply, all in seconds: `left` until the deadline, `spent` since
+        the request began, `whole` and `rest` of local runs (rest None: none is possible), and what
+        replies to this choice usually take and are late after."""
+        if rest is None:
+            return cls(inf, max(left, LEAST))
+        by_deadline = left - MARGIN - SHARE * left - SAFETY * rest
+        allowed = 2.0 * whole + ALLOWANCE - WAKING - spent
+        bound = allowed - SAFETY * rest
+        if bound < usual:
+            bound = allowed - CLOSE * rest
+        # A choice that usually takes longer than that was made although it does: its reply is late
+        # by its own measure.
+        hedge = min(late, bound) if bound > usual else late
+        hedge = max(min(hedge, by_deadline), LEAST)
+        return cls(hedge, max(min(left, hedge + rest + LINGER), hedge + LEAST))

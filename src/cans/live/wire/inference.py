@@ -115,6 +115,10 @@ class InferRequest:
     def nbytes(self) -> int:
         return sum(each.nbytes for each in self.tensors)
 
+    def with_patience(self, milliseconds: float) -> InferRequest:
+        """The same request, of no use after so long."""
+        return InferRequest(replace(self.header, patience_ms=milliseconds), self.tensors)
+
     def to_bytes(self) -> bytes:
         return frame.joined(to_bytes(self.header._message()), self.tensors)
 

@@ -55,8 +55,9 @@ class Pending(Generic[Message]):
     def when_done(self, function: Callable[[], None]) -> None:
         self._call.add_done_callback(lambda _: function())
 
-    def done(self) -> bool:
-        return bool(self._call.done())
+    def answered(self) -> bool:
+        """Whether an answer has come, and no error."""
+        return bool(self._call.done()) and self._call.code() is grpc.StatusCode.OK
 
     def cancel(self) -> None:
         self._call.cancel()
@@ -74,13 +75,14 @@ class Link:
         largest_message: int = 64 << 20,
     ) -> None:
         self.server = server
-        options = [
+        self._tls = tls
+        self._options = [
             ("grpc.max_receive_message_length", largest_message),
             ("grpc.max_send_message_length", largest_message),
             # The breaker decides when to try again; the channel must not lag behind it.
             ("grpc.initial_reconnect_backoff_ms", 200),
-            ("grpc.min_reconnect_backoff_ms", 200),
-            ("grpc.max_reconnect_backoff_ms", 2_000),
+            ("grpc.min_reconnect_backoff_ms", 1_000),  # how long one attempt to connect may take
+            ("grpc.max_reconnect_backoff_ms", 1_000),
             # A link that went away without a word is found in seconds, not in minutes.
             ("grpc.keepalive_time_ms", 5_000),
             ("grpc.keepalive_timeout_ms", 2_000),
@@ -91,11 +93,17 @@ class Link:
         ]
         if ":" not in server:
             raise InputError(f"a server is HOST:PORT, not {server!r}")
-        if tls is None:
-            self._channel = grpc.insecure_channel(server, options)
-        else:
-            self._channel = grpc.secure_channel(server, tls.credentials(), options)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+        self._retired: grpc.Channel | None = None
+        self._closed = False
+        self._open()
+
+    def _open(self) -> None:
+        if self._tls is None:
+            self._channel = grpc.insecure_channel(self.server, self._options)
+        else:
+            credentials = self._tls.credentials()
+            self._channel = grpc.secure_channel(self.server, credentials, self._options)
         path = "/cans.v1.Edge/"
         self._join = self._channel.unary_unary(path + "Join")
         self._infer = self._channel.unary_unary(path + "Infer")
@@ -106,21 +114,28 @@ class Link:
         self._fetch = self._channel.unary_stream(path + "FetchModel")
         self._status = self._channel.unary_unary(path + "Status")
 
+    def renew(self) -> None:
+        """Use a new connection from now on: the present one may be dead without a word. Replies
+        that are still to come on it are given until the next renewal."""
+        if self._closed:
+            return
+        if self._retired is not None:
+            self._retired.close()
+        self._retired = self._channel
+        self._open()
+
     def join(self, request: JoinRequest, seconds: float) -> Welcome:
         """Wait for a Welcome, at most so long (also for the connection)."""
         data = request.to_bytes()
         return self._start(self._join, data, seconds, Welcome.from_bytes, wait=True).result()
 
-    def infer(self, request: InferRequest, seconds: float) -> InferReply:
-        """Ask for a back-end and wait for the answer; when the time is up the call is withdrawn,
-        and a server that has not begun with it will not."""
+    def infer(self, request: InferRequest, seconds: float) -> Pending[InferReply]:
+        """Ask for a back-end; when the time is up the call is withdrawn, and a server that has not
+        begun with it will not."""
         how = {"timeout": seconds, "metadata": self._metadata}
-        try:
-            if request.nbytes <= WHOLE:
-                return InferReply.from_bytes(self._infer(request.to_bytes(), **how))
-            return InferReply.from_bytes(self._infer_large(request.pieces(), **how))
-        except grpc.RpcError as error:
-            raise translated(error) from None
+        if request.nbytes <= WHOLE:
+            return Pending(self._infer.future(request.to_bytes(), **how), InferReply.from_bytes)
+        return Pending(self._infer_large.future(request.pieces(), **how), InferReply.from_bytes)
 
     def sync(self, request: SyncRequest, seconds: float) -> Pending[SyncReply]:
         return self._start(self._sync, request.to_bytes(), seconds, SyncReply.from_bytes)
@@ -160,7 +175,10 @@ class Link:
         return Pending(call, read)
 
     def close(self) -> None:
+        self._closed = True
         self._channel.close()
+        if self._retired is not None:
+            self._retired.close()
 
 
 class Stream(Generic[Message]):

@@ -44,7 +44,6 @@ def demo_experiment(devices: int) -> Experiment:
         codecs=("uint8",),
         max_points=10,
         network="loopback",
-        sync_wait_ms=5.0,
         start_together=True,
     )
 

@@ -114,7 +114,6 @@ class Experiment:
     network: str = "auto"  # namespaces where privileges allow, else loopback
     workers: int = 1  # of each server
     start_together: bool = False  # all devices at once: sooner, but their offline runs are slower
-    sync_wait_ms: float = 100.0  # a device waits so long for the answer to its last upload
     rest_ms: float = 20.0  # after every inference, one at a time: what it set off is over then
     changes: tuple[Change, ...] = field(default=())
     outages: tuple[Outage, ...] = field(default=())
@@ -129,7 +128,6 @@ class Experiment:
         _require(self.mode in MODES, f"mode must be one of: {', '.join(MODES)}")
         _require(self.network in NETWORKS, f"network must be one of: {', '.join(NETWORKS)}")
         _require(self.sweep_runs >= 0, "sweep_runs must not be negative")
-        _require(self.sync_wait_ms >= 0, "sync_wait_ms must not be negative")
         _require(self.rest_ms >= 0, "rest_ms must not be negative")
         _require(self.policies_at_once >= 1, "policies_at_once must be at least 1")
         _require(self.workers >= 1, "workers must be at least 1")

@@ -83,7 +83,6 @@ class Fleet:
         words += ["--type", group.type, "--network", group.network, "--name", seat.name]
         words += ["--state", str(self._folder / seat.name), "--seed", str(seed)]
         words += ["--slowdown", repr(group.slowdown)]
-        words += ["--sync-wait-ms", repr(self.experiment.sync_wait_ms)]
         return [*words, *(["--prepare"] if self.experiment.prepare else [])]
 
     def wait_until_ready(self) -> None:

@@ -1,0 +1,50 @@
+"""What testbeds and tests may change in a device. Programs that use a device need none of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from math import inf
+
+from cans.errors import InputError
+from cans.live.device.route import BreakerSettings
+from cans.live.device.timing import Monotonic, Stopwatch
+
+
+@dataclass
+class Hooks:
+    """Held by the device for its whole life: a testbed changes the values while it runs."""
+
+    force: int | None = None  # take this choice, whatever the policy says
+    slowdown: float = 1.0  # every block takes so many times its own time
+    pace_mbps: float | None = None  # uploads take at least as long as on such a link
+    hedge: bool = True  # False: finish here only when the deadline asks for it
+    learning: bool = True  # False: choices as they are, nothing is observed, uploaded or adopted
+    stopwatch: Stopwatch = field(default_factory=Monotonic)  # says what is learned of a round
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+
+    def __post_init__(self) -> None:
+        if not self.slowdown >= 1:
+            raise InputError("--slowdown must be 1 or more")
+        if self.pace_mbps is not None and not self.pace_mbps > 0:
+            raise InputError("--pace-mbps must be positive")
+
+    @property
+    def hedges(self) -> bool:
+        """Whether late replies are hedged: not of a choice that is to be measured as it is."""
+        return self.hedge and self.force is None
+
+    def slow_down(self, thread_seconds: float, wall_seconds: float) -> None:
+        """After a block: until K times its own time have passed; waiting for a busy processor
+        counts."""
+        if self.slowdown > 1:
+            time.sleep(max(thread_seconds * self.slowdown - wall_seconds, 0.0))
+
+    def pace(self, size: int, until: float = inf) -> float:
+        """Take as long as these bytes would; returns the milliseconds that took."""
+        if self.pace_mbps is None:
+            return 0.0
+        start = time.monotonic()
+        seconds = size * 8 / (self.pace_mbps * 1e6)
+        time.sleep(max(min(seconds, until - start), 0.0))
+        return (time.monotonic() - start) * 1e3
