@@ -41,7 +41,7 @@ def _drop_tables(server: Postgres) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(
             "DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals, cans_groups, "
-            "cans_members"
+            "cans_members, cans_layout"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from cans.errors import InputError
+from cans.live import store_commands
 from cans.models.commands import OptimisationOption, ProviderOption
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=panel,
         epilog="\b\nExample:\n  cans device --server edge-box:7070 --type rpi5 --count 100",
     )(device)
+    app.add_typer(store_commands.app, name="store", rich_help_panel=panel)
 
 
 class Page(Protocol):
@@ -115,6 +117,12 @@ def serve(
         str | None,
         typer.Option(envvar="CANS_DASHBOARD_TOKEN", help="Ask for it; a must beyond loopback."),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse to be open to everyone on the network.")
+    ] = False,
+    keep_days: Annotated[
+        float, typer.Option(help="Forget pools and devices that nobody used for so long.")
+    ] = 365.0,
     log: Annotated[str, typer.Option(help="json or text.")] = "text",
 ) -> None:
     """Serve back-ends of models to a fleet, and what the fleet has learned."""
@@ -140,8 +148,9 @@ def serve(
         )
     options = ServerOptions(
         terms, listen, store, token_file, _server_tls(tls_cert, tls_key, tls_client_ca),
-        queue=queue, largest_message=max_message_mb << 20, **more,
+        queue=queue, largest_message=max_message_mb << 20, keep_days=keep_days, **more,
     )  # fmt: skip
+    options.warn_if_open(strict)
     cutting = _cutting(max_tensors, max_points, image, shape or [])
     models = [
         split(load_model(each, cutting), cutting, codecs=codec or ["float32"], features=features,

@@ -26,6 +26,7 @@ from cans.live.wire.messages import Known, Version
 _log = logging.getLogger(__name__)
 MOST_RECALLED = 20  # devices whose refused uploads are named at start-up
 MOST_TOGETHER = 256  # requests whose uploads are merged in one transaction
+_DAY = 86_400.0
 POLL_SECONDS = 0.25  # how soon another server's merges are noticed
 Result = TypeVar("Result")
 
@@ -62,7 +63,7 @@ class Pools:
         self._news = News(self._now.get, PLAIN.ridge if policy.ridge is None else policy.ridge)
         self._queue: list[_Group] = []  # to be merged together, as soon as the store is free
         self._merger: asyncio.Task[None] | None = None
-        self._poller: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self.merged = 0  # uploads, each counted once however often it came
         self.refused = 0
@@ -183,9 +184,21 @@ class Pools:
                     yield news
                 await subscription.wait(self._clock.now)
 
-    def start(self) -> None:
+    def start(self, keep_days: float = 365.0) -> None:
+        self._tasks = [asyncio.create_task(self._forget(keep_days * _DAY))]
         if self._store.shared:
-            self._poller = asyncio.create_task(self._poll())
+            self._tasks.append(asyncio.create_task(self._poll()))
+
+    async def _forget(self, seconds: float) -> None:
+        """Forget what nobody has used for so long, now and once a day."""
+        while True:
+            try:
+                gone = await self._in_thread(self._store.purge, self._clock.now() - seconds)
+                if any(gone):
+                    _log.info("forgot what nobody uses", extra=gone._asdict())
+            except StoreError as error:
+                _log.warning("cannot forget old pools", extra={"reason": str(error)})
+            await asyncio.sleep(_DAY)
 
     async def _poll(self) -> None:
         """Other servers merge into the same store: look what has changed there."""
@@ -218,10 +231,10 @@ class Pools:
         self._news.wake_all()
 
     async def close(self) -> None:
-        if self._poller is not None:
-            self._poller.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._poller
+                await task
         if self._merger is not None:
             await self._merger
         self._thread.shutdown(wait=True)

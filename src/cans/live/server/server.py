@@ -58,11 +58,26 @@ class ServerOptions:
     in_flight: int = 128 << 20  # bytes of requests at a time, of all callers
     quotas: QuotaOptions = field(default_factory=QuotaOptions)
     observed: bool = True  # remember what devices do, for the page, Status and metrics
+    keep_days: float = 365.0  # what nobody used for longer is forgotten
     drain_seconds: float = 10.0  # how long a shutdown waits for running requests
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.queue < 0 or self.largest_message < 1 << 16:
             raise InputError("need at least 1 worker, a queue of 0 or more, messages of 64 KB")
+        if not self.keep_days >= 1.0:
+            raise InputError("--keep-days must be at least 1")
+
+    def warn_if_open(self, strict: bool) -> None:
+        """One line if everyone on the network may use this server; `strict`: an error."""
+        host = self.listen.rpartition(":")[0].strip("[]")
+        mutual = self.tls is not None and self.tls.client_authority is not None
+        if self.tokens is not None or mutual or host in ("localhost", "::1") or host[:4] == "127.":
+            return
+        advice = "give --token-file or --tls-client-ca, or listen on 127.0.0.1"
+        if strict:
+            raise InputError(f"everyone who reaches {self.listen} could join; {advice}")
+        _log.warning("everyone on the network may join", extra={"listen": self.listen,
+                                                                "advice": advice})  # fmt: skip
 
 
 class EdgeServer:
@@ -122,7 +137,7 @@ class EdgeServer:
         except BaseException:
             await self.pools.close()
             raise
-        self.pools.start()
+        self.pools.start(options.keep_days)
         self.recorder.start()
         await self._server.start()
         self.connections.start(self.port)

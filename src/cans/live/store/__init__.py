@@ -15,8 +15,9 @@ from cans.live.store.memory import MemoryStore
 __all__ = ["Account", "Judged", "MemoryStore", "Merged", "Refusals", "Store", "open_store"]
 
 
-def open_store(url: str) -> Store:
-    """The store that a URL names: `memory:`, `sqlite:FILE` (or just a file), `postgresql://...`."""
+def open_store(url: str, own: bool = True) -> Store:
+    """The store that a URL names: `memory:`, `sqlite:FILE` (or just a file), `postgresql://...`.
+    `own`: as a server; otherwise to look at it while a server may run."""
     scheme, colon, rest = url.partition(":")
     if url in ("memory", "memory:"):
         return MemoryStore()
@@ -32,4 +33,4 @@ def open_store(url: str) -> Store:
         raise InputError(f"unknown store {url!r}; use sqlite:FILE, postgresql://... or memory:")
     from cans.live.store.sqlite import SqliteStore
 
-    return SqliteStore(Path(rest if scheme == "sqlite" else url))
+    return SqliteStore(Path(rest if scheme == "sqlite" else url), own)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cans.errors import CansError, Refused
 from cans.learning import Download, PoolKey, Upload
@@ -64,6 +64,13 @@ class Refusals:
     sequence: int  # of the last
     reason: str
     time: float
+
+
+class Purged(NamedTuple):
+    """How much was forgotten."""
+
+    pools: int
+    senders: int
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,14 @@ class Store(ABC):
     @abstractmethod
     def refused(self) -> dict[Sender, Refusals]:
         """Whose uploads were kept out, of which pool."""
+
+    @abstractmethod
+    def snapshot(self, tables: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:
+        """Every row of these tables of the layout, all of the same moment."""
+
+    @abstractmethod
+    def purge(self, before: float) -> Purged:
+        """Forget pools into which nothing was merged since, and senders that were not heard."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from typing import Any
 
-from cans.errors import Refused
+from cans.errors import Refused, StoreError
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Received, Sender, download_of
 from cans.learning.grouping import Family, Span
@@ -15,6 +16,7 @@ from cans.live.store.base import (
     MOST_POOLS,
     Account,
     Member,
+    Purged,
     Refusals,
     Store,
     StoredPool,
@@ -61,6 +63,20 @@ class MemoryStore(Store):
     def refused(self) -> dict[Sender, Refusals]:
         with self._lock:
             return dict(self._refusals)
+
+    def snapshot(self, tables: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:
+        raise StoreError("a store in memory can be looked at by its own server only")
+
+    def purge(self, before: float) -> Purged:
+        with self._lock:
+            old = {key for key, stored in self._pools.items() if stored.pool.time < before}
+            senders = [sender for sender in self._received if sender[0] in old]
+            for sender in senders:
+                del self._received[sender]
+                self._refusals.pop(sender, None)
+            for key in old:
+                del self._pools[key]
+        return Purged(len(old), len(senders))
 
     def close(self) -> None:
         pass

@@ -6,7 +6,8 @@ the database fails as a whole: nothing was acknowledged, and the device sends ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from threading import Lock
@@ -23,6 +24,7 @@ from cans.live.store.base import (
     MOST_POOLS,
     Account,
     Member,
+    Purged,
     Refusals,
     Store,
     StoredPool,
@@ -36,37 +38,9 @@ from cans.live.store.encoding import (
     row_pool,
     row_received,
 )
+from cans.live.store.layout import TABLES, purge_statements
+from cans.live.store.postgres_tables import prepare
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS cans_pools (
-    model text, version text, policy text, part text, scope text,
-    epoch bigint NOT NULL, round bigint NOT NULL,
-    statistics bytea NOT NULL, retired bytea, refused bigint NOT NULL,
-    time float8 NOT NULL, slower float8 NOT NULL, faster float8 NOT NULL, doubted bytea,
-    PRIMARY KEY (model, version, policy, part, scope)
-);
-CREATE TABLE IF NOT EXISTS cans_senders (
-    model text, version text, policy text, part text, scope text, device text, incarnation text,
-    next bigint NOT NULL, beyond text NOT NULL,
-    PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
-);
-CREATE TABLE IF NOT EXISTS cans_refusals (
-    model text, version text, policy text, part text, scope text, device text, incarnation text,
-    uploads bigint NOT NULL, observations bigint NOT NULL,
-    sequence bigint NOT NULL, reason text NOT NULL, time float8 NOT NULL,
-    PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
-);
-CREATE TABLE IF NOT EXISTS cans_groups (
-    model text, shape text, provider text, label text, number bigint,
-    low float8 NOT NULL, high float8 NOT NULL,
-    PRIMARY KEY (model, shape, provider, label, number)
-);
-CREATE TABLE IF NOT EXISTS cans_members (
-    model text, shape text, provider text, label text, device text, incarnation text,
-    number bigint NOT NULL,
-    PRIMARY KEY (model, shape, provider, label, device, incarnation)
-);
-"""
 _FAMILY = "model = %s AND shape = %s AND provider = %s AND label = %s"
 _KEY = "model = %s AND version = %s AND policy = %s AND part = %s AND scope = %s"
 _SENDER = f"{_KEY} AND device = %s AND incarnation = %s"
@@ -82,9 +56,13 @@ class PostgresStore(Store):
         self._seconds = connect_seconds
         self._lock = Lock()
         self._connection: psycopg.Connection[Any] | None = None
-        with self._session() as connection, connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_STARTING,))
-            connection.execute(_SCHEMA)
+        try:
+            with self._session() as connection, connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_STARTING,))
+                prepare(connection)
+        except StoreError:
+            self._drop()
+            raise
 
     @contextmanager
     def _session(self) -> Iterator[psycopg.Connection[Any]]:
@@ -174,6 +152,29 @@ class PostgresStore(Store):
         )
         return {(PoolKey(*row[:5]), row[5], row[6]): Refusals(*row[7:]) for row in rows}
 
+    def snapshot(self, tables: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:
+        found = {}
+        with self._session() as connection:
+            self._revive(connection)
+            with self._live().transaction():
+                self._live().execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                for table in tables:
+                    query = f"SELECT {', '.join(TABLES[table])} FROM cans_{table}"
+                    found[table] = self._live().execute(query.encode()).fetchall()
+        if "pools" in found:  # without those that a transaction has begun and not yet filled
+            found["pools"] = [row for row in found["pools"] if row[5] >= 0]
+        return found
+
+    def purge(self, before: float) -> Purged:
+        with self._session() as connection:
+            self._revive(connection)
+            with self._live().transaction():
+                gone = [
+                    self._live().execute(each.encode(), {"before": before}).rowcount
+                    for each in purge_statements("cans_", "%(before)s")
+                ]
+        return Purged(*gone[-2:])
+
     def close(self) -> None:
         with self._lock:
             self._drop()
@@ -219,10 +220,10 @@ class _Rows:
     def put_received(self, sender: Sender, received: Received) -> None:
         key, device, incarnation = sender
         self._connection.execute(
-            "INSERT INTO cans_senders VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s) "
+            "INSERT INTO cans_senders VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s,%s) "
             "ON CONFLICT (model, version, policy, part, scope, device, incarnation) "
-            "DO UPDATE SET (next, beyond) = (excluded.next, excluded.beyond)",
-            (*key, device, incarnation, *received_row(received)),
+            "DO UPDATE SET (next, beyond, time) = (excluded.next, excluded.beyond, excluded.time)",
+            (*key, device, incarnation, *received_row(received), time.time()),
         )
 
     def refusals(self, sender: Sender) -> Refusals | None:

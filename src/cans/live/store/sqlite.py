@@ -1,15 +1,16 @@
 """Pools in one SQLite file, owned by one server process.
 
-The file is locked for as long as the server runs: a second server gets a clear error instead of
-waits of seconds. Writes go through a write-ahead log with `synchronous=FULL`: a commit has reached
-the disk when it returns, so that an acknowledged upload survives a power cut. `NORMAL` would be
-eight times as fast and lose the last commits then; uploads are rare enough not to need it.
+Writes go through a write-ahead log with `synchronous=FULL`: a commit has reached the disk when it
+returns, so that an acknowledged upload survives a power cut. `NORMAL` would be eight times as fast
+and lose the last commits then; uploads are rare enough, and merged together, not to need it.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -25,6 +26,7 @@ from cans.live.store.base import (
     MOST_POOLS,
     Account,
     Member,
+    Purged,
     Refusals,
     Store,
     StoredPool,
@@ -38,71 +40,46 @@ from cans.live.store.encoding import (
     row_pool,
     row_received,
 )
+from cans.live.store.layout import TABLES, purge_statements
+from cans.live.store.sqlite_file import owned, prepare, taken
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS pools (
-    model TEXT, version TEXT, policy TEXT, part TEXT, scope TEXT,
-    epoch INTEGER NOT NULL, round INTEGER NOT NULL,
-    statistics BLOB NOT NULL, retired BLOB, refused INTEGER NOT NULL,
-    time REAL NOT NULL, slower REAL NOT NULL, faster REAL NOT NULL, doubted BLOB,
-    PRIMARY KEY (model, version, policy, part, scope)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS senders (
-    model TEXT, version TEXT, policy TEXT, part TEXT, scope TEXT, device TEXT, incarnation TEXT,
-    next INTEGER NOT NULL, beyond TEXT NOT NULL,
-    PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS refusals (
-    model TEXT, version TEXT, policy TEXT, part TEXT, scope TEXT, device TEXT, incarnation TEXT,
-    uploads INTEGER NOT NULL, observations INTEGER NOT NULL,
-    sequence INTEGER NOT NULL, reason TEXT NOT NULL, time REAL NOT NULL,
-    PRIMARY KEY (model, version, policy, part, scope, device, incarnation)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS groups (
-    model TEXT, shape TEXT, provider TEXT, label TEXT, number INTEGER,
-    low REAL NOT NULL, high REAL NOT NULL,
-    PRIMARY KEY (model, shape, provider, label, number)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS members (
-    model TEXT, shape TEXT, provider TEXT, label TEXT, device TEXT, incarnation TEXT,
-    number INTEGER NOT NULL,
-    PRIMARY KEY (model, shape, provider, label, device, incarnation)
-) WITHOUT ROWID;
-PRAGMA user_version = 1;
-"""
 _FAMILY = "model = ? AND shape = ? AND provider = ? AND label = ?"
 _KEY = "model = ? AND version = ? AND policy = ? AND part = ? AND scope = ?"
 _SENDER = f"{_KEY} AND device = ? AND incarnation = ?"
 
 
 class SqliteStore(Store):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, own: bool = True) -> None:
+        """`own`: as the server that writes to it; otherwise to look at what is there."""
         self.path = path
         self._lock = Lock()
+        self._owned: int | None = None
         connection: sqlite3.Connection | None = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if own:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._owned = owned(path)
+            elif not path.exists():
+                raise StoreError(f"there is no store {path}")
             connection = sqlite3.connect(
                 path, isolation_level=None, check_same_thread=False, timeout=2.0
             )
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, 1):
-                raise StoreError(f"{path} was written by a newer CANS (layout {version})")
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            prepare(connection, path, own)
         except (sqlite3.Error, OSError, StoreError) as error:
             if connection is not None:
                 connection.close()
+            self._disown()
             if isinstance(error, StoreError):
                 raise
             if "locked" in str(error):
-                raise StoreError(
-                    f"another server owns {path}; several servers share a postgresql:// store"
-                ) from None
+                raise taken(path) from None
             raise StoreError(f"cannot open the store {path}: {error}") from None
         self._connection = connection
+
+    def _disown(self) -> None:
+        if self._owned is not None:
+            os.close(self._owned)
+            self._owned = None
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
@@ -151,9 +128,33 @@ class SqliteStore(Store):
         rows = self._select("SELECT * FROM refusals")
         return {(PoolKey(*row[:5]), row[5], row[6]): Refusals(*row[7:]) for row in rows}
 
+    def snapshot(self, tables: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:
+        queries = {each: f"SELECT {', '.join(TABLES[each])} FROM {each}" for each in tables}
+        with self._transaction():
+            return {
+                table: self._connection.execute(query).fetchall()
+                for table, query in queries.items()
+            }
+
+    def put_rows(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        places = ",".join("?" * len(TABLES[table]))
+        with self._transaction():
+            self._connection.executemany(
+                f"REPLACE INTO {table} ({', '.join(TABLES[table])}) VALUES ({places})", rows
+            )
+
+    def purge(self, before: float) -> Purged:
+        with self._transaction():
+            gone = [
+                self._connection.execute(each, {"before": before}).rowcount
+                for each in purge_statements("", ":before")
+            ]
+        return Purged(*gone[-2:])
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()
+            self._disown()
 
 
 class _Rows:
@@ -181,8 +182,8 @@ class _Rows:
 
     def put_received(self, sender: Sender, received: Received) -> None:
         key, device, incarnation = sender
-        values = (*key, device, incarnation, *received_row(received))
-        self._connection.execute("REPLACE INTO senders VALUES (?,?,?,?,?,?,?,?,?)", values)
+        values = (*key, device, incarnation, *received_row(received), time.time())
+        self._connection.execute("REPLACE INTO senders VALUES (?,?,?,?,?,?,?,?,?,?)", values)
 
     def refusals(self, sender: Sender) -> Refusals | None:
         key, device, incarnation = sender

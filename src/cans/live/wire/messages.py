@@ -21,6 +21,7 @@ from cans.live.wire.account import Account, account_in, account_out
 from cans.live.wire.learned import clock_time, integer, name, parse
 from cans.live.wire.proto import edge
 from cans.live.wire.terms import Terms
+from cans.live.wire.version import WIRE, understood
 
 _log = logging.getLogger(__name__)
 MOST_POOLS = 64  # that one message may be about
@@ -57,12 +58,14 @@ class JoinRequest:
                 whole_ms=self.whole_ms,
                 provider=self.provider,
                 moved=self.moved,
+                wire=WIRE,
             )
         )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> JoinRequest:
         message = parse(edge.JoinRequest, data)
+        understood(message.wire, "device")
         identity = learned.identity_in(message.identity)
         if not 0.0 <= message.whole_ms < inf:
             raise RemoteProtocolError(f"a whole model in {message.whole_ms} ms")
@@ -101,6 +104,7 @@ class Welcome:
             largest_message=self.largest_message,
             model_name=self.model_name,
             model_file_sha256=self.model_file_sha256,
+            wire=WIRE,
             group=self.group,
         )
         terms.terms_out(self.terms, message)
@@ -109,6 +113,7 @@ class Welcome:
     @classmethod
     def from_bytes(cls, data: bytes) -> Welcome:
         message = parse(edge.Welcome, data)
+        understood(message.wire, "server")
         return cls(
             optional_name(message.server, "server"),
             clock_time(message.time, "time of the server"),

@@ -91,20 +91,22 @@ class Identity(_message.Message):
     def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., type: _Optional[str] = ..., network: _Optional[str] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("identity", "model", "uploads", "whole_ms", "provider", "moved")
+    __slots__ = ("identity", "model", "uploads", "whole_ms", "provider", "moved", "wire")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     UPLOADS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_MS_FIELD_NUMBER: _ClassVar[int]
     PROVIDER_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
+    WIRE_FIELD_NUMBER: _ClassVar[int]
     identity: Identity
     model: str
     uploads: _containers.RepeatedCompositeFieldContainer[Upload]
     whole_ms: float
     provider: str
     moved: bool
-    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., model: _Optional[str] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., whole_ms: _Optional[float] = ..., provider: _Optional[str] = ..., moved: bool = ...) -> None: ...
+    wire: int
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., model: _Optional[str] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., whole_ms: _Optional[float] = ..., provider: _Optional[str] = ..., moved: bool = ..., wire: _Optional[int] = ...) -> None: ...
 
 class Matrix(_message.Message):
     __slots__ = ("rows", "columns", "values", "names")
@@ -145,7 +147,7 @@ class Table(_message.Message):
     def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., version: _Optional[str] = ..., points: _Optional[_Iterable[str]] = ..., point_of: _Optional[_Iterable[int]] = ..., codec_of: _Optional[_Iterable[str]] = ..., front: _Optional[_Union[Matrix, _Mapping]] = ..., link: _Optional[_Union[Matrix, _Mapping]] = ..., server: _Optional[_Union[Matrix, _Mapping]] = ..., probe: _Optional[_Iterable[float]] = ..., bytes_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group")
+    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +163,7 @@ class Welcome(_message.Message):
     MODEL_FILE_SHA256_FIELD_NUMBER: _ClassVar[int]
     CUTTING_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    WIRE_FIELD_NUMBER: _ClassVar[int]
     server: str
     time: float
     policy: str
@@ -176,7 +179,8 @@ class Welcome(_message.Message):
     model_file_sha256: str
     cutting: Cutting
     group: str
-    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ...) -> None: ...
+    wire: int
+    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ...) -> None: ...
 
 class Cutting(_message.Message):
     __slots__ = ("max_tensors", "max_points", "image", "shapes")
