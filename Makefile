@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo report test test-slow bench check clean
+.PHONY: help demo report test test-slow bench check browser docs recording clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,7 +27,18 @@ check: $(READY)  ## ruff, mypy and the layer check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: check      ## everything but the tests marked slow; what CI runs
+browser:         ## Chromium for the tests of the live page, from the system's packages
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { \
+	  command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
+	  echo "no browser here: the tests of the live page will fail; apt-get install -y chromium" >&2
+
+docs: $(READY)   ## the site, strictly, in out/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+recording: $(READY) browser  ## the demo's page as pictures and a short film, in docs/images
+	$(BIN)/python docs/record.py
+
+test: check browser  ## everything but the tests marked slow; what CI runs
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: $(READY)  ## the tests that take minutes
