@@ -70,6 +70,7 @@ def test_the_other_guides(page, tmp_path) -> None:
     if page == "operations":
         assert json.loads((folder / "status.json").read_text())["devices"] == []
         assert (folder / "certs" / "camera-3.pem").exists()
+        assert (folder / "monday.sqlite").stat().st_size > 0
     if page == "own-model":
         assert len(json.loads((folder / "points.json").read_text())["points"]) > 2
 

@@ -20,12 +20,9 @@ Url = Annotated[str, typer.Argument(metavar="URL", help="sqlite:FILE or postgres
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
-@app.command()
+@app.command(epilog="\b\nExample:\n  cans store show sqlite:cans.sqlite")
 def show(url: Url, as_json: AsJson = False) -> None:
-    """What is in every pool; the server may run meanwhile.
-
-    Example: cans store show sqlite:cans.sqlite
-    """
+    """What is in every pool; the server may run meanwhile."""
     with closing(_opened(url)) as store:
         pools = overview(store)
     if as_json:
@@ -42,15 +39,12 @@ def show(url: Url, as_json: AsJson = False) -> None:
         )
 
 
-@app.command()
+@app.command(epilog="\b\nExample:\n  cans store backup sqlite:cans.sqlite monday.sqlite")
 def backup(
     url: Url,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="A new SQLite file.")],
 ) -> None:
-    """Copy a store into a new SQLite file that `cans serve --store` takes; the server may run.
-
-    Example: cans store backup sqlite:cans.sqlite monday.sqlite
-    """
+    """Copy a store into a new SQLite file that `cans serve --store` takes; the server may run."""
     from cans.live.store.layout import TABLES
     from cans.live.store.sqlite import SqliteStore
 
@@ -65,7 +59,7 @@ def backup(
     typer.echo(f"{len(rows['pools'])} pools copied to {target}", err=True)
 
 
-@app.command()
+@app.command(epilog="\b\nExample:\n  cans store purge sqlite:cans.sqlite --older-than-days 180")
 def purge(
     url: Url,
     older_than_days: Annotated[float, typer.Option(help="What nobody used for so long.")],
@@ -73,8 +67,6 @@ def purge(
 ) -> None:
     """Forget pools into which nothing was merged for so long, and devices not heard; the server may
     run.
-
-    Example: cans store purge sqlite:cans.sqlite --older-than-days 180
     """
     if not older_than_days >= 1.0:
         raise InputError("--older-than-days must be at least 1")
