@@ -24,12 +24,12 @@ def test_a_toll_is_what_others_wait_longer() -> None:
     assert fee[2] == pytest.approx(10.0 * behind)
 
 
-def test_nobody_can_come_behind_who_is_ahead_already() -> None:
-    full = BUSY._replace(inside=24)
-    assert not toll(SERVICE, full).any()
+def test_who_is_ahead_already_comes_behind_only_by_coming_back() -> None:
+    full = toll(SERVICE, BUSY._replace(inside=24, arrivals=1e6))
+    assert full == pytest.approx(SERVICE * 12), "half of them come back"
     assert not toll(SERVICE, BUSY._replace(joined=1, inside=0)).any()
     crowd = toll(SERVICE, BUSY._replace(utilisation=1.2, wait_ms=1e6))
-    assert crowd == pytest.approx(SERVICE * (25 - 1 - 3)), "never infinite"
+    assert crowd == pytest.approx(SERVICE * (25 - 1 - 1.5)), "never infinite"
 
 
 def test_more_workers_cost_others_less_and_infinitely_many_nothing() -> None:

@@ -99,7 +99,7 @@ def test_in_a_crowd_cans_is_near_the_best_assignment_and_selfishness_costs() -> 
 
 
 def test_after_a_slow_spell_the_server_is_used_again() -> None:
-    what = CrowdSettings("vgg16", "cans", 3, 600, fleet="rpi5", load=0.3)
+    what = CrowdSettings("vgg16", "cans", 3, 750, fleet="rpi5", load=0.3)
     run = play_seed(what, 4, slow_from_s=10.0, slow_until_s=30.0, slow_factor=20.0)
     started = run.record.started_s
     stays = run.points == run.points.max()

@@ -23,6 +23,10 @@ HORIZON_S = 1.0
 SPARE = 0.05
 """The least share of a server that is counted as free: a toll is never infinite."""
 
+RETURNING = 0.5
+"""The share of those inside who come back behind a request that comes now: all of them where devices
+hardly pause, none where all wait for the slowest."""
+
 ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
 
@@ -45,14 +49,14 @@ def toll(service: Array, load: Load) -> Array:
     """What requests of so many milliseconds of server time cost the others, in milliseconds each.
 
     M/G/c: a millisecond of service delays everyone who comes before the queue has emptied again,
-    which takes (wait + service / 2) / (1 - utilisation); and nobody can come behind it who is
-    inside already.
+    which takes (wait + service / 2) / (1 - utilisation). That is nobody who is inside already,
+    unless it is served and asks again meanwhile (`RETURNING`).
     """
     if load.workers == np.inf:
         return np.zeros_like(service)
     spare = max(1.0 - load.utilisation, SPARE)
     behind = 1e-3 * load.arrivals * (load.wait_ms + 0.5 * service) / spare
-    others = max(load.joined - 1.0 - load.inside, 0.0)
+    others = max(load.joined - 1.0 - (1.0 - RETURNING) * load.inside, 0.0)
     result: Array = service / load.workers * np.minimum(behind, others)
     return result
 
