@@ -26,6 +26,9 @@ class ToyTensor:
     def nbytes(self) -> int:
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return shape == self.shape
+
 
 @dataclass(frozen=True)
 class ToyPoint:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from cans.learning import linear, physical
-from cans.learning.arrays import Array, BoolArray
+from cans.learning.arrays import Array, BoolArray, LearnerState
 from cans.learning.congestion import Load, toll
 from cans.learning.grouping import outgrown
 from cans.learning.layout import exploration_weight, fleet_state
@@ -91,6 +92,10 @@ class DeviceLearner:
         if policy.knows and not policy.truth and known is None:
             raise ValueError(f"policy {policy.name!r} needs the known latency of every choice")
         self._known = known
+        self._full = table  # of the largest input, where sizes vary
+        self._radius = radius
+        # Of tables as long as somebody keeps them: rows of sizes that come again are not made anew.
+        self._rows_of: WeakKeyDictionary[PartitionTable, LearnerState] = WeakKeyDictionary()
         self._state = fleet_state(table, policy, self.hyperparameters, 1, radius)
         self._parts: dict[str, PartLearner] = {
             part.name: PartLearner(
@@ -110,6 +115,31 @@ class DeviceLearner:
         fresh = [part for part in self._parts.values() if part.sequence == 0]  # others have joined
         started = (part.start(offline) for part in fresh)
         return tuple(upload for upload in started if upload is not None)
+
+    def use_rows(self, table: PartitionTable) -> None:
+        """Choose and learn by the features of another size of input from now on. The choices and
+        columns are the same and on one scale, so what is known, per unit of work, holds on."""
+        if table is self.table:
+            return
+        rows = self._rows_of.get(table)
+        if rows is None:
+            rows = self._rows_of[table] = fleet_state(
+                table, self.policy, self.hyperparameters, 1, self._radius
+            )
+        self.table = table
+        state = self._state
+        state.rows[...] = rows.rows
+        state.sums_at_zero[...] = rows.sums_at_zero
+        state.sums_per_ms[...] = rows.sums_per_ms
+        state.informative[...] = rows.informative
+        if state.physics.used:
+            state.physics.viable[...] = rows.physics.viable
+            state.physics.floor[...] = rows.physics.floor
+            state.physics.stale[...] = True
+            self.get_ready()
+        else:
+            for part in self._parts.values():
+                linear.estimate(state, 0, part.number)
 
     # --- the three verbs ---
 
@@ -255,8 +285,10 @@ class DeviceLearner:
 
     @property
     def whole_ms(self) -> float:
-        """What the whole model takes on this device, by the present estimate; 0: not known."""
+        """What the whole model takes on this device, by the present estimate, for the largest
+        input; 0: not known."""
         part = self._parts.get("front")
+        self.use_rows(self._full)
         return 0.0 if part is None else float(self._state.mean[0, part.number, -1])
 
     def pools(self) -> tuple[PoolKey, ...]:

@@ -325,6 +325,9 @@ def _client_tls(
 
 def _cutting(max_tensors: int, max_points: int | None, image: str, shapes: list[str]) -> Cutting:
     from cans.live.split import Cutting
-    from cans.models.run.inputs import parse_shapes
+    from cans.models.run.inputs import parse_ranges
 
-    return Cutting(max_tensors, max_points, image, tuple(parse_shapes(shapes).items()))
+    highest, lowest = parse_ranges(shapes)
+    varying = {name: low for name, low in lowest.items() if low != highest[name]}
+    pairs = tuple(highest.items()), tuple(varying.items())
+    return Cutting(max_tensors, max_points, image, *pairs)

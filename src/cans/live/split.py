@@ -31,6 +31,7 @@ class TensorSpec(Protocol):
     def dtype(self) -> str: ...
     @property
     def nbytes(self) -> int: ...
+    def fits(self, shape: tuple[int, ...]) -> bool: ...
 
 
 class CutPoint(Protocol):
@@ -88,6 +89,7 @@ class Cutting:
     max_points: int | None = None  # None: all there are
     image: str = ""  # "MEAN/STD" where the input is a normalised picture
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of inputs that the file leaves open
+    lowest: tuple[tuple[str, tuple[int, ...]], ...] = ()  # the same where they vary up to those
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,13 @@ class ModelFile:
     path: Path
     size: int
     sha256: str
+
+
+class RowsOfTheMoment(Protocol):
+    """The learner's rows for inputs of any size."""
+
+    def at(self, table: PartitionTable, inputs: Arrays) -> PartitionTable:
+        """The rows of these inputs, on the scale of the server's table."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,7 @@ class SplitModel:
     codecs: Mapping[tuple[int, str], Codec]  # by point and name
     files: tuple[ModelFile, ...] = ()  # what FetchModel sends: the model file first
     cutting: Cutting = field(default_factory=Cutting)
+    rows: RowsOfTheMoment | None = None  # None: the size of the input never varies
 
     @property
     def points(self) -> Sequence[CutPoint]:

@@ -9,15 +9,16 @@ from os import PathLike
 
 from cans import models  # of `models`, what is used is imported then: ONNX is heavy
 from cans.errors import InputError
+from cans.learning import PartitionTable
 from cans.live.sending import files_of
-from cans.live.split import BlockHook, Codec, Cutting, SplitModel
+from cans.live.split import Arrays, BlockHook, Codec, Cutting, SplitModel
 from cans.live.wire.link import PROBE_BYTES
 from cans.live.wire.terms import table_version
 
 
 def load_model(source: str | PathLike[str], cutting: Cutting) -> models.Model:
     """The model of a file or a built-in name, not yet cut."""
-    return models.load(source, dict(cutting.shapes))
+    return models.load(source, dict(cutting.shapes), lowest=dict(cutting.lowest))
 
 
 def is_built_in(name: str) -> bool:
@@ -53,7 +54,28 @@ def split(
         codecs=_codecs(len(points), image),
         files=files_of(model) if to_send else (),
         cutting=cutting,
+        rows=_Rows(model, points, image) if model.varying is not None else None,
     )
+
+
+class _Rows:
+    """Rows of the moment by the codecs and features of the server's table."""
+
+    def __init__(
+        self, model: models.Model, points: Sequence[models.Point], image: models.ImageSpec | None
+    ) -> None:
+        self._model, self._points, self._image = model, points, image
+        self._sized: dict[str, models.SizedTable] = {}  # by version of the table
+
+    def at(self, table: PartitionTable, inputs: Arrays) -> PartitionTable:
+        sized = self._sized.get(table.version)
+        if sized is None:
+            codecs = tuple(dict.fromkeys(table.codec_of))
+            features = models.feature_set_of(table.names)
+            sized = models.SizedTable(self._model, self._points, features, codecs, self._image)
+            sized.largest = replace(sized.largest, version=table.version, probe=table.probe)
+            self._sized = {table.version: sized}
+        return sized.at(inputs)
 
 
 def _codecs(points: int, image: models.ImageSpec | None) -> dict[tuple[int, str], Codec]:

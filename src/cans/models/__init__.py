@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from cans.models.onnx.tensors import Tensor as Tensor
     from cans.models.points.features import FEATURE_SETS as FEATURE_SETS
     from cans.models.points.features import feature_columns as feature_columns
+    from cans.models.points.features import feature_set_of as feature_set_of
     from cans.models.points.points import Point as Point
     from cans.models.points.points import find_points as find_points
+    from cans.models.points.sized import SizedTable as SizedTable
     from cans.models.points.table import PartitionTable as PartitionTable
     from cans.models.run.executor import BackResult as BackResult
     from cans.models.run.executor import Executor as Executor
@@ -45,12 +47,14 @@ _PUBLIC = {
     "RuntimeOptions": "run.runtime",
     "FEATURE_SETS": "points.features",
     "feature_columns": "points.features",
+    "feature_set_of": "points.features",
     "ImageSpec": "codecs.image",
     "load": "onnx.loading",
     "Model": "onnx.model",
     "Point": "points.points",
     "find_points": "points.points",
     "PartitionTable": "points.table",
+    "SizedTable": "points.sized",
     "Tensor": "onnx.tensors",
 }
 

@@ -225,6 +225,7 @@ class Agent(Thread):
 
     def _learn(self, played: Round) -> None:
         """After an answer: explain it, judge the server, learn."""
+        self._experience.use_rows(played.job.rows)
         try:
             report = played.explain()
             played.job.report.set_result(report)
@@ -274,6 +275,7 @@ class Agent(Thread):
             self._experience.answered()
             return
         self._experience.adopt(played.pools)
+        self._experience.use_rows(played.job.rows)
         latencies = self._hooks.stopwatch.latencies(played.choice, measured)
         uploads = self._experience.observe(played.choice, latencies, self._clock.now())
         if uploads and terms.delivery == "immediate":

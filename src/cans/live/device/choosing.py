@@ -33,11 +33,16 @@ class Chooser:
         self._random = random
         self._lasting: tuple[PartitionTable, BoolArray] | None = None  # what is always allowed
 
-    def choose(self, server: int | None, why_not: str) -> tuple[Choice | None, Why]:
-        """A choice and why; None: nobody has set the terms yet."""
+    def choose(
+        self, server: int | None, why_not: str, rows: PartitionTable | None = None
+    ) -> tuple[Choice | None, Why]:
+        """A choice and why; None: nobody has set the terms yet. `rows`: the features of the moment,
+        where they depend on the size of the input."""
         learner = self._experience.learner
         if learner is None:
             return None, lambda: why_not or "no server has set the terms yet"
+        if rows is not None:
+            learner.use_rows(rows)
         table = learner.table
         forced = self._hooks.force
         if forced is not None and (server is not None or forced == table.local):

@@ -131,6 +131,15 @@ class Experience:
 
     # --- the verbs ---
 
+    def use_rows(self, rows: PartitionTable | None) -> None:
+        """Choose, explain and learn by these from now on; None: the size never varies."""
+        if (
+            rows is not None
+            and self.learner is not None
+            and rows.version == self.learner.table.version
+        ):
+            self.learner.use_rows(rows)
+
     def observe(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
         """Learn from a round and commit it; the uploads it triggers may be sent then. A latency
         that cannot be believed is taken as one that was not measured."""

@@ -17,7 +17,7 @@ from time import monotonic, perf_counter
 import numpy as np
 
 from cans.errors import CansError, DeadlineExceeded, RemoteProtocolError, Unreachable
-from cans.learning import Choice
+from cans.learning import Choice, PartitionTable
 from cans.live.device.choosing import Chooser
 from cans.live.device.contact import Contact
 from cans.live.device.experience import Experience
@@ -43,6 +43,7 @@ class Job:
     deadline: float  # on the monotonic clock
     called: float = field(default_factory=perf_counter)
     begun: float = 0.0  # when its turn came, by the performance counter as `called`
+    rows: PartitionTable | None = None  # the learner's, for inputs of this size; None: all alike
     given_up: threading.Event = field(default_factory=threading.Event)
     report: Future[Report] = field(default_factory=Future)
 
@@ -113,7 +114,8 @@ class Requests:
         """Choose and run the front-end; all of the model where that was chosen, or where no server
         is there: `why_not` says why."""
         job.begun = perf_counter()
-        choice, why = self._chooser.choose(server, why_not)
+        job.rows = self._rows(job.inputs)
+        choice, why = self._chooser.choose(server, why_not, job.rows)
         if choice is None or choice.point == self._model.last:
             if not self._options.local:
                 raise Unreachable(f"{why_not or 'no server'}; this device holds no back-end")
@@ -124,7 +126,7 @@ class Requests:
             start = perf_counter()
             tensors = self._encoded(choice, front)
             ready = perf_counter()
-        request = InferRequest(self._header(choice), tensors)
+        request = InferRequest(self._header(choice, front), tensors)
         return Asked(job, choice, why, front, server, request, (ready - start) * 1e3, ready)
 
     def finish(self, asked: Asked) -> Round:
@@ -151,6 +153,12 @@ class Requests:
             if own is None:
                 raise Abandoned from None
             return self._fallen_back(asked, own, error)
+
+    def _rows(self, inputs: Arrays) -> PartitionTable | None:
+        learner = self._experience.learner
+        if learner is None or self._model.rows is None:
+            return None
+        return self._model.rows.at(learner.table, inputs)
 
     def close(self) -> None:
         self._hedger.shutdown(wait=True, cancel_futures=True)
@@ -202,7 +210,7 @@ class Requests:
         wanted = self._model.points[choice.point].tensors
         return [memoryview(codec.encode(front.crossing[each.name])) for each in wanted]
 
-    def _header(self, choice: Choice) -> InferHeader:
+    def _header(self, choice: Choice, front: FrontRun) -> InferHeader:
         learner, terms = self._experience.learner, self._experience.terms
         assert learner is not None
         assert terms is not None
@@ -216,7 +224,10 @@ class Requests:
             learner.table.version,
             choice.point,
             choice.codec,
-            tuple(map(TensorMeta.of, self._model.points[choice.point].tensors)),
+            tuple(
+                TensorMeta(each.name, each.dtype, front.crossing[each.name].shape)
+                for each in self._model.points[choice.point].tensors
+            ),
             self._experience.pending() if later else (),
             dict(self._experience.known) if asking else {},
             account=self._contact.accounts.riding(),

@@ -32,6 +32,13 @@ class Work:
     device: str  # for whom: devices take turns
     weight: float = 1.0  # of its turns
     remaining_ms: float | None = None  # a later answer is of no use; None: any time will do
+    shapes: tuple[tuple[int, ...], ...] = ()  # of the tensors; empty: those of the point
+
+    def specs(self) -> list[tuple[str, tuple[int, ...], str]]:
+        """Name, shape and type of each tensor."""
+        wanted = self.model.points[self.point].tensors
+        shapes = self.shapes or tuple(tuple(each.shape) for each in wanted)
+        return [(each.name, shape, each.dtype) for each, shape in zip(wanted, shapes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -116,10 +123,13 @@ class BackEnds:
         """Run what a checked header asks for; bytes that cannot be its tensors take no worker."""
         wanted, codec = model.points[header.point].tensors, model.codecs[header.point, header.codec]
         check_sizes([each.nbytes for each in tensors], wanted)
-        for each, data in zip(wanted, tensors, strict=True):
-            codec.check(data, tuple(each.shape), each.dtype)
+        shapes = tuple(tuple(each.shape) for each in header.tensors)
+        for each, shape, data in zip(wanted, shapes, tensors, strict=True):
+            codec.check(data, shape, each.dtype)
         patience = header.patience_ms or None
-        work = Work(model, header.point, header.codec, tensors, header.device, weight, patience)
+        work = Work(
+            model, header.point, header.codec, tensors, header.device, weight, patience, shapes
+        )
         return await self._pool.run(work)
 
     async def run_whole(self, model: SplitModel, inputs: Arrays, caller: Caller) -> Answer:
@@ -129,6 +139,9 @@ class BackEnds:
         tensors = [
             memoryview(raw.encode(front.crossing[each.name])) for each in model.points[0].tensors
         ]
-        answer = await self._pool.run(Work(model, 0, _RAW, tensors, caller.account, caller.weight))
+        shapes = tuple(front.crossing[each.name].shape for each in model.points[0].tensors)
+        answer = await self._pool.run(
+            Work(model, 0, _RAW, tensors, caller.account, caller.weight, shapes=shapes)
+        )
         outputs = {**front.outputs, **answer.outputs}
         return Answer(outputs, answer.compute_ms, answer.queue_ms, answer.warming)

@@ -215,8 +215,8 @@ class Here:
         start = perf_counter()
         model, codec = work.model, work.model.codecs[work.point, work.codec]
         crossing = {
-            each.name: codec.decode(data, tuple(each.shape), each.dtype)
-            for each, data in zip(model.points[work.point].tensors, work.tensors, strict=True)
+            name: codec.decode(data, shape, dtype)
+            for (name, shape, dtype), data in zip(work.specs(), work.tensors, strict=True)
         }
         run = model.executor.run_back(work.point, crossing)
         usage = self._usage.setdefault(model.digest, Usage(model.executor, "back"))

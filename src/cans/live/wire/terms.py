@@ -164,6 +164,7 @@ def cutting_out(cutting: Cutting) -> Any:
         max_points=cutting.max_points or 0,
         image=cutting.image,
         shapes=[edge.TensorMeta(name=name, shape=shape) for name, shape in cutting.shapes],
+        lowest=[edge.TensorMeta(name=name, shape=shape) for name, shape in cutting.lowest],
     )
 
 
@@ -173,4 +174,5 @@ def cutting_in(message: Any) -> Cutting:
         message.max_points or None,
         message.image,
         tuple((each.name, tuple(each.shape)) for each in message.shapes),
+        tuple((each.name, tuple(each.shape)) for each in message.lowest),
     )

@@ -84,6 +84,14 @@ def raw_columns(
     }
 
 
+def feature_set_of(names: Mapping[str, Sequence[str]]) -> str:
+    """Which feature set a table has, by the names of its columns."""
+    front = names.get("front", ())
+    if "macs" in front:
+        return "mac3"
+    return "rich" if "weight bytes" in front else "ops13"
+
+
 def _half(half: Half, feature_set: str, transformer: bool) -> dict[str, float]:
     if feature_set == "mac3":
         return {"macs": half.total_macs}

@@ -27,9 +27,11 @@ class Replica:
     def ready(self) -> str:
         return self._model.digest
 
-    def run(self, point: int, codec: str, *tensors: Any) -> Ran:
+    def run(
+        self, point: int, codec: str, shapes: tuple[tuple[int, ...], ...], *tensors: Any
+    ) -> Ran:
         views = [memoryview(each) for each in tensors]
-        return self._here.run(Work(self._model, point, codec, views, ""))
+        return self._here.run(Work(self._model, point, codec, views, "", shapes=shapes))
 
 
 class RayRunner:
@@ -64,7 +66,8 @@ class RayRunner:
         errors = self._ray.exceptions
         try:
             ran: Ran = self._ray.get(
-                self._actor.run.remote(work.point, work.codec, *tensors), timeout=RUN_S
+                self._actor.run.remote(work.point, work.codec, work.shapes, *tensors),
+                timeout=RUN_S,
             )
         except errors.RayTaskError as error:
             cause = error.cause

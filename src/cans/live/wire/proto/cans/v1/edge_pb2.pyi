@@ -183,16 +183,18 @@ class Welcome(_message.Message):
     def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ...) -> None: ...
 
 class Cutting(_message.Message):
-    __slots__ = ("max_tensors", "max_points", "image", "shapes")
+    __slots__ = ("max_tensors", "max_points", "image", "shapes", "lowest")
     MAX_TENSORS_FIELD_NUMBER: _ClassVar[int]
     MAX_POINTS_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_FIELD_NUMBER: _ClassVar[int]
     max_tensors: int
     max_points: int
     image: str
     shapes: _containers.RepeatedCompositeFieldContainer[TensorMeta]
-    def __init__(self, max_tensors: _Optional[int] = ..., max_points: _Optional[int] = ..., image: _Optional[str] = ..., shapes: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ...) -> None: ...
+    lowest: _containers.RepeatedCompositeFieldContainer[TensorMeta]
+    def __init__(self, max_tensors: _Optional[int] = ..., max_points: _Optional[int] = ..., image: _Optional[str] = ..., shapes: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., lowest: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ...) -> None: ...
 
 class TensorMeta(_message.Message):
     __slots__ = ("name", "dtype", "shape")
