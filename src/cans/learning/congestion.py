@@ -24,8 +24,8 @@ SPARE = 0.05
 """The least share of a server that is counted as free: a toll is never infinite."""
 
 RETURNING = 0.5
-"""The share of those inside who come back behind a request that comes now: all of them where devices
-hardly pause, none where all wait for the slowest."""
+"""The share of those inside who come back behind a request that comes now: all of them where
+devices hardly pause, none where all wait for the slowest."""
 
 ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
