@@ -426,7 +426,10 @@ def fresh(postgres: Postgres) -> Postgres:
     import psycopg
 
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals")
+        connection.execute(
+            "DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals, cans_groups, "
+            "cans_members, cans_layout"
+        )
     return postgres
 
 

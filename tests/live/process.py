@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -62,7 +63,11 @@ def agent(port: int, state: Path, ledger: Path) -> Process:
     return Process("agent", str(port), str(state), str(ledger))
 
 
-def eager(policy: str = "fedlinucb-dw", delivery: str = "immediate", fresh: bool = False) -> Any:
+POLICY = os.environ.get("CANS_FAULT_POLICY", "fedlinucb-dw")
+"""Of the fault suite; its table is made with the default policy of `cans serve`."""
+
+
+def eager(policy: str = POLICY, delivery: str = "immediate", fresh: bool = POLICY == "cans") -> Any:
     """Terms under which nearly every observation is uploaded."""
     from cans.learning import Hyperparameters
     from tests.live.running import terms
@@ -72,13 +77,16 @@ def eager(policy: str = "fedlinucb-dw", delivery: str = "immediate", fresh: bool
 
 
 def _serve(port: int, store: str, options: dict[str, Any]) -> None:
+    from cans.live.server.quotas import QuotaOptions
     from cans.live.server.server import ServerOptions, serve
     from tests.live.toy import toy
 
     if "clock" in options:
         _follow(Path(options.pop("clock")))
     model = toy(block_seconds=options.pop("block_seconds", 0.0))
-    terms = eager(options.pop("policy", "fedlinucb-dw"), options.pop("delivery", "immediate"))
+    terms = eager(options.pop("policy", POLICY), options.pop("delivery", "immediate"))
+    if "quotas" in options:
+        options["quotas"] = QuotaOptions(**options["quotas"])
     made = ServerOptions(terms, f"127.0.0.1:{port}", store, drain_seconds=1.0, **options)
     asyncio.run(serve([model], made, lambda _: print("ready", flush=True)))
 

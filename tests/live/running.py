@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cans.learning import Hyperparameters, policy_named
+from cans.live.server.model_folder import ModelFolder
 from cans.live.server.server import EdgeServer, ServerOptions
 from cans.live.split import SplitModel
 from cans.live.store import Store
@@ -23,7 +24,13 @@ def terms(policy: str = "fedlinucb-dw", **more: Any) -> Terms:
 class Running:
     """An `EdgeServer` with its own event loop."""
 
-    def __init__(self, models: Sequence[SplitModel], options: ServerOptions) -> None:
+    def __init__(
+        self,
+        models: Sequence[SplitModel],
+        options: ServerOptions,
+        folder: ModelFolder | None = None,
+    ) -> None:
+        self._folder = folder
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._started = threading.Event()
@@ -38,7 +45,7 @@ class Running:
     def _main(self, models: Sequence[SplitModel], options: ServerOptions) -> None:
         async def main() -> None:
             try:
-                async with EdgeServer(models, options) as self.server:
+                async with EdgeServer(models, options, self._folder) as self.server:
                     self._started.set()
                     await self._stop.wait()
             except BaseException as error:
@@ -54,7 +61,8 @@ class Running:
         options.setdefault("terms", terms())
         options.setdefault("listen", "127.0.0.1:0")
         options.setdefault("drain_seconds", 2.0)
-        return cls(models, ServerOptions(**options))
+        folder = options.pop("folder", None)
+        return cls(models, ServerOptions(**options), folder)
 
     @property
     def address(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_wrong_tokens(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_ten_thousand_bad_messages_and_flat_memory(tmp_path: Path) -> None:
     port, store = free_port(), f"sqlite:{tmp_path / 'pools.sqlite'}"
-    process = server(port, store, largest_message=SMALL)
+    process = server(port, store, largest_message=SMALL, quotas=asdict(PATIENT))
     address, model = f"127.0.0.1:{port}", toy()
     bombard(address, Fuzzer(model, "fedlinucb-dw", 1), 2000)
     before = resident(process.child.pid)

@@ -14,7 +14,7 @@ from cans.models.commands import OptimisationOption, ProviderOption
 
 if TYPE_CHECKING:
     from cans.live.server.server import EdgeServer
-    from cans.live.split import Cutting
+    from cans.live.split import Cutting, SplitModel
     from cans.live.wire.terms import Terms
     from cans.live.wire.tls import ClientTls, ServerTls
     from cans.models import RuntimeOptions
@@ -51,8 +51,13 @@ ShowPage = Callable[["EdgeServer", str, str | None], Page]
 def serve(
     context: typer.Context,
     model: Annotated[
-        list[str], typer.Option(help="ONNX file or built-in name; may be given several times.")
-    ],
+        list[str] | None,
+        typer.Option(help="ONNX file or built-in name; may be given several times."),
+    ] = None,
+    model_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Every model in a folder; new files are noticed."),
+    ] = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT")] = "0.0.0.0:7070",
     store: Annotated[
         str, typer.Option(metavar="URL", help="sqlite:FILE, postgresql://... or memory:")
@@ -130,6 +135,7 @@ def serve(
 
     from cans.live.logs import start_logging
     from cans.live.memory import keep_memory
+    from cans.live.server.model_folder import ModelFolder
     from cans.live.server.server import ServerOptions
     from cans.live.server.server import serve as serve_models
     from cans.live.splitting import load_model, split
@@ -152,11 +158,19 @@ def serve(
     )  # fmt: skip
     options.warn_if_open(strict)
     cutting = _cutting(max_tensors, max_points, image, shape or [])
-    models = [
-        split(load_model(each, cutting), cutting, codecs=codec or ["float32"], features=features,
-              runtime=runtime, to_send=True)
-        for each in model
-    ]  # fmt: skip
+    if not model and model_dir is None:
+        raise InputError("give --model (an ONNX file or a built-in name) or --model-dir")
+    if model_dir is not None and cluster is not None:
+        raise InputError("--model-dir and --cluster do not go together: replicas hold fixed models")
+
+    def load(source: str | Path) -> SplitModel:
+        return split(
+            load_model(source, cutting), cutting, codecs=codec or ["float32"], features=features,
+            runtime=runtime, to_send=True,
+        )  # fmt: skip
+
+    models = [load(each) for each in model or ()]
+    folder = ModelFolder(model_dir, load) if model_dir is not None else None
 
     if prepare:
         from cans.live.preparing import prepare_backs
@@ -174,12 +188,12 @@ def serve(
             page = show_page(server, dashboard, dashboard_token)
             pages.append(page)
             typer.echo(f"live page: {page.address}", err=True)
-        names = ", ".join(each.name for each in models)
+        names = ", ".join(each.name for each in server.catalogue.models)
         typer.echo(f"serving {names} on port {server.port}", err=True)
 
     pages: list[Page] = []
     try:
-        asyncio.run(serve_models(models, options, ready))
+        asyncio.run(serve_models(models, options, ready, folder))
     finally:
         for page in pages:
             page.close()

@@ -21,14 +21,29 @@ class Catalogue:
 
     def __init__(self, models: Iterable[SplitModel], terms: Terms) -> None:
         self.terms = terms
-        self.models = tuple(models)
-        self._by_digest = {each.digest: each for each in self.models}
-        self._by_name = {each.name: each for each in self.models}
-        if len(self._by_name) < len(self.models):
+        given = tuple(models)
+        self._by_digest = {each.digest: each for each in given}
+        self._by_name = {each.name: each for each in given}
+        if len(self._by_name) < len(given):
             raise InputError("two models have the same name; rename a file")
         self.shared_parts = tuple(part for part in terms.policy.parts if part.shared)
         self._parts = {part.name: part for part in self.shared_parts}
         self._rows: dict[tuple[str, str], Array] = {}
+
+    @property
+    def models(self) -> tuple[SplitModel, ...]:
+        return tuple(self._by_name.values())
+
+    def put(self, model: SplitModel) -> None:
+        """Offer a model, instead of the one of the same name if there is one."""
+        self.remove(model.name)
+        self._by_name[model.name] = self._by_digest[model.digest] = model
+
+    def remove(self, name: str) -> None:
+        """Offer a model no longer; requests that have it run to their end."""
+        old = self._by_name.pop(name, None)
+        if old is not None and self._by_digest.get(old.digest) is old:
+            del self._by_digest[old.digest]
 
     def find(self, wanted: str) -> SplitModel:
         """A model by digest or name; without either, the only one there is."""

@@ -25,6 +25,7 @@ from cans.live.server.edge_service import EdgeService
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.gate import Gate
 from cans.live.server.identity import TokenFile
+from cans.live.server.model_folder import ModelFolder
 from cans.live.server.open_inference import OpenInferenceService
 from cans.live.server.pools import Pools
 from cans.live.server.quotas import QuotaOptions, Quotas
@@ -83,8 +84,17 @@ class ServerOptions:
 class EdgeServer:
     """`async with EdgeServer(models, options) as server: ...` listens on `server.port`."""
 
-    def __init__(self, models: Sequence[SplitModel], options: ServerOptions) -> None:
+    def __init__(
+        self,
+        models: Sequence[SplitModel],
+        options: ServerOptions,
+        folder: ModelFolder | None = None,
+    ) -> None:
+        """`folder`: what is in it is served too, as it changes."""
         self.options = options
+        self._folder = folder
+        self._following: asyncio.Task[None] | None = None
+        models = [*models, *(folder.first() if folder is not None else ())]
         self.catalogue = Catalogue(models, options.terms)
         self.workers = self._pool(models)
         self.back_ends = BackEnds(self.catalogue, self.workers)
@@ -116,6 +126,8 @@ class EdgeServer:
         options = self.options
         mutual = options.tls is not None and options.tls.client_authority is not None
         each = max(options.in_flight // 8, self.back_ends.largest() + self.single)
+        if self._folder is not None:  # whose next model may be larger
+            each = max(each, options.largest_message + self.single)
         room = Room(max(options.in_flight, each), each)
         tokens = TokenFile(options.tokens) if options.tokens else None
         return Gate(
@@ -141,6 +153,8 @@ class EdgeServer:
         self.recorder.start()
         await self._server.start()
         self.connections.start(self.port)
+        if self._folder is not None:
+            self._following = asyncio.create_task(self._folder.keep_in_step(self.catalogue))
         _log.info("listening", extra={"port": self.port, "policy": options.terms.policy.name})
         return self
 
@@ -172,6 +186,10 @@ class EdgeServer:
 
     async def __aexit__(self, *_: object) -> None:
         """Finish what was begun, take nothing new, lose nothing."""
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
         await self._health.enter_graceful_shutdown()
         self.pools.end_watches()
         await self._server.stop(self.options.drain_seconds)
@@ -203,9 +221,10 @@ async def serve(
     models: Sequence[SplitModel],
     options: ServerOptions,
     ready: Callable[[EdgeServer], None] | None = None,
+    folder: ModelFolder | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    made = EdgeServer(models, options)  # before the signals: a cluster's library takes them
+    made = EdgeServer(models, options, folder)  # before the signals: a cluster's library takes them
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
