@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,3 +140,39 @@ def test_mistakes(
     assert message in found.err
     assert found.err.count("\n") == 1
     assert found.out == ""
+
+
+def test_floors_and_codecs_that_no_point_has(server: str, tmp_path: Path) -> None:
+    for words, said in (
+        (("--min-local-depth", "99"), "has points 0 to"),
+        (("--allow-codec", "bogus"), "unknown codec 'bogus'"),
+    ):
+        done = run_cans("device", "--server", server, *words, home=tmp_path)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert said in done.stderr
+
+
+def test_an_interrupted_run_prints_its_document(server: str, tmp_path: Path) -> None:
+    words = ["device", "--server", server, "--count", "100000", "--json", "--log-jsonl",
+             str(tmp_path / "lines"), "--state", str(tmp_path / "state")]  # fmt: skip
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": ""}
+    with subprocess.Popen([*CANS, *words], stdout=subprocess.PIPE, text=True, env=env,
+                          stderr=subprocess.DEVNULL) as process:  # fmt: skip
+        until = time.monotonic() + 60
+        while not (tmp_path / "lines").exists() or len((tmp_path / "lines").read_text()) < 3000:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    document = json.loads(out)
+    assert document["answered"] == len(document["inferences"]) > 3
+    assert process.returncode not in (0, 2)
+
+
+def test_a_server_that_everyone_may_use_says_so(model: Path, tmp_path: Path) -> None:
+    words = ("serve", "--model", str(model), "--store", "memory:", "--listen")
+    refused = run_cans(*words, f"0.0.0.0:{free_port()}", "--strict", home=tmp_path)
+    assert refused.returncode == 2
+    assert "everyone who reaches" in refused.stderr
+    nothing = run_cans("serve", "--listen", f"127.0.0.1:{free_port()}", home=tmp_path)
+    assert (nothing.returncode, len(nothing.stderr.splitlines())) == (2, 1)

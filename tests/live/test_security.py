@@ -11,7 +11,7 @@ from cans.errors import InputError, Refused
 from cans.live.device.device import Device
 from cans.live.server.identity import TokenFile
 from cans.live.server.server import ServerOptions
-from cans.live.wire.tls import ClientTls, ServerTls
+from cans.live.wire.tls import ClientTls, ServerTls, trouble
 from tests.live.certificates import Authority
 from tests.live.running import Running, running, terms
 from tests.live.toy import example, toy
@@ -82,6 +82,18 @@ def test_tls(tmp_path: Path) -> None:
             ) as device:
                 assert not device.joined
                 device.infer(example())
+
+
+def test_what_is_wrong_with_the_encryption_is_said(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    with running(toy(), tls=ServerTls(*authority.issue("server"))) as server:
+        assert "speaks TLS only" in trouble(server.address, None)
+        assert "not accepted" in trouble(server.address, ClientTls(other.file))
+        assert trouble(server.address, ClientTls(authority.file)) == ""
+    with running(toy()) as server:
+        assert "does not speak TLS" in trouble(server.address, ClientTls(authority.file))
+        assert trouble(server.address, None) == ""
+    assert trouble("127.0.0.1:1", None) == ""
 
 
 def test_mutual_tls_and_expired_certificates(tmp_path: Path) -> None:

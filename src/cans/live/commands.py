@@ -156,7 +156,6 @@ def serve(
         terms, listen, store, token_file, _server_tls(tls_cert, tls_key, tls_client_ca),
         queue=queue, largest_message=max_message_mb << 20, keep_days=keep_days, **more,
     )  # fmt: skip
-    options.warn_if_open(strict)
     cutting = _cutting(max_tensors, max_points, image, shape or [])
     if not model and model_dir is None:
         raise InputError("give --model (an ONNX file or a built-in name) or --model-dir")
@@ -171,6 +170,7 @@ def serve(
 
     models = [load(each) for each in model or ()]
     folder = ModelFolder(model_dir, load) if model_dir is not None else None
+    options.warn_if_open(strict)
 
     if prepare:
         from cans.live.preparing import prepare_backs
@@ -277,7 +277,7 @@ def device(
         raise InputError("--count must be at least 1")
     start_logging("text", "warning")
     exits = tuple(parse_exit(each) for each in exit_ or ())
-    codecs = frozenset(allow_codec) if allow_codec else None
+    codecs = _known_codecs(allow_codec)
     constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms)
     run_device(
         server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey,
@@ -294,6 +294,18 @@ def _runtime(providers: list[str] | None, threads: int, optimisation: str) -> Ru
     from cans.models.run.runtime import RuntimeOptions
 
     return RuntimeOptions.parse(providers or (), threads, optimisation)
+
+
+def _known_codecs(names: list[str] | None) -> frozenset[str] | None:
+    if not names:
+        return None
+    from cans.errors import unknown_name
+    from cans.models import all_codecs
+
+    for name in names:
+        if name not in all_codecs():
+            raise unknown_name("codec", name, all_codecs())
+    return frozenset(names)
 
 
 def _terms(

@@ -89,6 +89,7 @@ class Contact:
 
     def __init__(self, options: DeviceOptions, hooks: Hooks, post: Callable[[Event], None]) -> None:
         self._options = options
+        self.tls = options.tls
         self._hooks = hooks
         self._post = post
         self._news: dict[PoolKey, PoolUpdate] = {}  # the latest of each, not yet taken

@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from cans.errors import CansError, InputError, RunError
+from cans.learning.constraints import Constraints
 from cans.live.device.device import Device
 from cans.live.device.obeying import Obedience
 from cans.live.device.report import Report
@@ -35,36 +36,52 @@ def run_device(
     """Run so many inferences; one document, or one line each."""
     reports: list[Report] = []
     failures: list[str] = []
+    interrupted = False
     with ExitStack() as stack:
         lines = _opened(log_jsonl, stack)
         bar = stack.enter_context(_FetchBar())
         device = stack.enter_context(Device(server, model, kind, progress=bar.show, **options))
+        _check_depth(device, options.get("constraints"))
         inputs = _Inputs(source, device, options.get("seed"))
         if obey:
             Obedience(device, inputs.next).run(sys.stdin, sys.stdout)
             return
-        for number in range(count):
-            if number and interval_ms > 0:
-                time.sleep(interval_ms / 1e3)
-            try:
-                report = device.run(inputs.next()).report
-            except InputError:
-                raise
-            except CansError as error:
-                failures.append(str(error))
-                typer.echo(f"cans: inference {number + 1}: {error}", err=True)
-                continue
-            reports.append(report)
-            if lines is not None:
-                entry = {"time": time.time(), **report.to_dict(choices=False)}
-                lines.write(json.dumps(entry) + "\n")
-            if not as_json:
-                typer.echo(str(report))
-        device.settle(2.0)
+        try:
+            for number in range(count):
+                if number and interval_ms > 0:
+                    time.sleep(interval_ms / 1e3)
+                try:
+                    report = device.run(inputs.next()).report
+                except InputError:
+                    raise
+                except CansError as error:
+                    failures.append(str(error))
+                    typer.echo(f"cans: inference {number + 1}: {error}", err=True)
+                    continue
+                reports.append(report)
+                if lines is not None:
+                    entry = {"time": time.time(), **report.to_dict(choices=False)}
+                    lines.write(json.dumps(entry) + "\n")
+                if not as_json:
+                    typer.echo(str(report))
+            device.settle(2.0)
+        except KeyboardInterrupt:  # what was done until then is worth its document
+            interrupted = True
         if as_json:
             typer.echo(json.dumps(_document(device, reports, failures)))
+    if interrupted:
+        raise KeyboardInterrupt
     if failures:
         raise RunError(f"{len(failures)} of {count} inferences were not answered: {failures[-1]}")
+
+
+def _check_depth(device: Device, constraints: Constraints | None) -> None:
+    """A floor that no point reaches is a mistake, not a wish for local runs only."""
+    if constraints is not None and constraints.min_local_depth > device.model.last:
+        raise InputError(
+            f"--min-local-depth {constraints.min_local_depth}: {device.model.name} has points 0 "
+            f"to {device.model.last} (the last one is local)"
+        )
 
 
 def _document(device: Device, reports: list[Report], failures: list[str]) -> dict[str, Any]:

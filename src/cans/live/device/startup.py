@@ -28,6 +28,7 @@ from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import is_built_in, load_model, split
 from cans.live.wire.messages import Welcome
 from cans.live.wire.state import DeviceState
+from cans.live.wire.tls import trouble
 from cans.models.run.inputs import random_inputs
 
 _log = logging.getLogger(__name__)
@@ -68,8 +69,11 @@ def first_welcome(
             _log.error("cannot join", extra={"reason": str(error)})
             route.join_failed(index, monotonic())
         except CansError as error:
-            if not isinstance(error, Unreachable | DeadlineExceeded):
-                _log.error("cannot join", extra={"reason": str(error)})
+            reason = str(error)
+            if isinstance(error, Unreachable | DeadlineExceeded):
+                reason = trouble(route.servers[index], contact.tls)
+            if reason:
+                _log.error("cannot join", extra={"reason": reason})
             route.join_failed(index, monotonic())
     return None
 

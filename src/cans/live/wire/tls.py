@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,35 @@ class ClientTls:
             *(None if path is None else _read(path) for path in
               (self.authority, self.key, self.certificate))
         )  # fmt: skip
+
+
+def trouble(server: str, tls: ClientTls | None, seconds: float = 2.0) -> str:
+    """What is wrong between the encryption of a device and of a server that does not answer it;
+    empty: nothing that one handshake shows. gRPC says "unavailable" in all these cases."""
+    host, _, port = server.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), seconds) as plain:
+            if tls is None:
+                plain.sendall(_HTTP2)
+                heard = plain.recv(1)
+                return _SERVER_ENCRYPTS if heard in (b"", _TLS_ALERT) else ""
+            context = ssl.create_default_context(cafile=tls.authority)
+            context.set_alpn_protocols(["h2"])
+            if tls.certificate is not None:
+                context.load_cert_chain(tls.certificate, tls.key)
+            with context.wrap_socket(plain, server_hostname=host.strip("[]")):
+                return ""
+    except ssl.SSLCertVerificationError as error:
+        return f"the server's certificate is not accepted: {error.verify_message} (--tls-ca)"
+    except ssl.SSLError:
+        return "the server does not speak TLS: leave out --tls here, or give it --tls-cert there"
+    except (OSError, ValueError):
+        return ""
+
+
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"  # how every gRPC client begins
+_TLS_ALERT = b"\x15"
+_SERVER_ENCRYPTS = "the server speaks TLS only: give --tls, or --tls-ca with its authority"
 
 
 def _read(path: Path) -> bytes:
