@@ -14,6 +14,7 @@ class Proxy:
         self.target = target
         self.reply_delay = 0.0  # seconds, from the server to the device
         self._silent = threading.Event()
+        self._connections = self._dead_before = 0
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         started = threading.Event()
@@ -44,6 +45,10 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        while self._silent.is_set():
+            await asyncio.sleep(0.01)
+        number = self._connections
+        self._connections += 1
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
@@ -52,25 +57,47 @@ class Proxy:
         self._writers.add(far_writer)
         with suppress(asyncio.CancelledError):
             await asyncio.gather(
-                self._pump(reader, far_writer, False), self._pump(far_reader, writer, True)
+                self._pump(reader, far_writer, False, number),
+                self._pump(far_reader, writer, True, number),
             )
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: bool
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: bool, number: int
     ) -> None:
+        chunks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        sending = asyncio.ensure_future(self._send(chunks, writer, number))
         with suppress(OSError, asyncio.IncompleteReadError):
             while data := await reader.read(1 << 16):
-                if reply and self.reply_delay:
-                    await asyncio.sleep(self.reply_delay)
-                while self._silent.is_set():
-                    await asyncio.sleep(0.01)
-                writer.write(data)
-                await writer.drain()
+                delay = self.reply_delay if reply else 0.0
+                chunks.put_nowait((self._loop.time() + delay, data))
+        chunks.put_nowait((0.0, b""))
+        with suppress(OSError):
+            await sending
         writer.close()
         self._writers.discard(writer)
 
+    async def _send(
+        self, chunks: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, number: int
+    ) -> None:
+        """Each chunk at its time: a delay is not a lack of bandwidth."""
+        while True:
+            at, data = await chunks.get()
+            if not data:
+                return
+            await asyncio.sleep(at - self._loop.time())
+            while self._silent.is_set() or number < self._dead_before:
+                await asyncio.sleep(0.01)
+            writer.write(data)
+            await writer.drain()
+
     def silence(self) -> None:
         """Nothing gets through, and nobody is told: a cable pulled out."""
+        self._silent.set()
+
+    def half_open(self) -> None:
+        """As `silence`, and connections that were open stay dead after `restore`: whatever was
+        between the two has forgotten them."""
+        self._dead_before = self._connections
         self._silent.set()
 
     def restore(self) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cans.errors import DeadlineExceeded
 from cans.live.device.device import Device
 from cans.live.device.hooks import Hooks
-from cans.live.device.timing import LEAST, LINGER, Patience, RemoteTimes
+from cans.live.device.timing import LEAST, LINGER, WAKING, Patience, RemoteTimes
 from cans.live.split import SplitModel
 from tests.live.faults import wait_until
 from tests.live.ledger import Ledger, check_conservation
@@ -190,7 +190,7 @@ def test_patience_goes_by_what_the_choice_has_taken() -> None:
     """A device that needs 0.1 s by itself, and 0.08 s for the rest: an answer within 0.22 s."""
     usual: dict[str, Any] = {"left": 10.0, "spent": 0.02, "whole": 0.1, "rest": 0.08}
     never_taken = Patience.of(**usual, usual=0.0, late=inf)
-    assert never_taken.hedge_after_s == pytest.approx(0.22 - 0.004 - 0.02 - 1.25 * 0.08)
+    assert never_taken.hedge_after_s == pytest.approx(0.22 - WAKING - 0.02 - 1.25 * 0.08)
     quick = Patience.of(**usual, usual=0.01, late=0.013)
     assert quick.hedge_after_s == pytest.approx(0.013)
     slow = Patience.of(**usual, usual=0.3, late=0.4)  # chosen although it is slower than local

@@ -103,7 +103,7 @@ LEAST = 0.001  # seconds that a server is given in any case
 ALLOWANCE = (
     0.02  # seconds: an answer takes less than two local runs and this, also without a server
 )
-WAKING = 0.004  # seconds of that for waking up
+WAKING = 0.008  # seconds of that for waking up
 LINGER = 1.0  # seconds that a reply is still learned from when this device was first
 
 
