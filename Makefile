@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo report test test-slow bench check browser docs recording clean
+.PHONY: help demo report test test-slow bench check browser docs recording dist clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,6 +46,10 @@ test-slow: $(READY)  ## the tests that take minutes
 
 bench: $(READY)  ## benchmarks, ratios against peers; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks
+
+dist: $(READY)   ## sdist and wheel in dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
 
 clean:           ## remove the environment and what was generated
 	rm -rf $(VENV) build dist out report .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,7 +44,7 @@ class RayRunner:
         self._actor = (
             ray.remote(Replica)
             .options(
-                num_cpus=options.runtime.threads if options.runtime else 1,
+                num_cpus=max(options.runtime.threads, 1) if options.runtime else 1,
                 num_gpus=options.gpus_per_replica,
                 max_restarts=0,  # a new one is started, wherever there is room
                 scheduling_strategy="SPREAD",
