@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo report test test-slow bench check browser docs recording dist clean
+.PHONY: help demo report test test-slow mutants bench check browser docs recording dist clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,6 +43,9 @@ test: check browser  ## everything but the tests marked slow; what CI runs
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+mutants: $(READY)  ## every small change of the learner's physics: does a fast test notice?
+	$(BIN)/python tests/mutants.py
 
 bench: $(READY)  ## benchmarks, ratios against peers; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks

@@ -126,7 +126,7 @@ def ridge_problem(seed: int, d: int, ridge: float):
 
 
 @given(seed=seeds, d=st.integers(1, 6), exponent=st.floats(-6, 0))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_theta_is_nonnegative_least_squares(seed, d, exponent) -> None:
     """Equal to SciPy's unless letting a pinned coefficient go again would pay."""
     theta, solved, a, b = ridge_problem(seed, d, 10.0**exponent)
@@ -213,7 +213,7 @@ def dense_part(state: LearnerState, part: int, rows: list[Row], own: list[Row], 
 
 
 @given(seed=seeds, part=st.integers(0, 2), kappa=st.floats(0.1, 4.0))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_estimates_equal_the_dense_ones(seed, part, kappa) -> None:
     rng = np.random.default_rng(seed)
     policy = replace(CANS, ridge=0.01, physical=replace(CANS.physical, kappa=kappa))
@@ -312,7 +312,7 @@ def test_where_the_server_is_no_part_of_its_own_nothing_is_said_of_its_speed() -
 
 
 @given(seed=seeds, d=st.integers(1, 3), level=st.floats(0.1, 9.0), ridge=st.floats(1e-4, 1.0))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_surprise_and_carry_over_equal_the_dense_ones(seed, d, level, ridge) -> None:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, d, int(rng.integers(0, 30)))
@@ -372,8 +372,8 @@ def sounded(*residuals: float) -> list[bool]:
 def test_three_observations_far_off_sound_the_alarm() -> None:
     assert sounded(100.0, 100.0, 100.0) == [False, False, True]  # 4, 8, 12 > 11
     assert sounded(*[-100.0] * 3) == [False, False, True]  # 3, 6, 9 > 8
-    assert sounded(6.0, 6.0, 5.0, 2.0, 2.01) == [False, False, False, False, True]
-    assert sounded(-4.0, -4.0, -3.0, -1.0, -1.01) == [False, False, False, False, True]
+    assert sounded(100.0, 100.0, 5.0, 2.0, 2.01) == [False, False, False, False, True]
+    assert sounded(-100.0, -100.0, -3.0, -1.0, -1.01) == [False, False, False, False, True]
     assert not any(sounded(*[2.0] * 50))
     assert not any(sounded(*[-1.0] * 50))
     assert not any(sounded(*[100.0, -1.0, -1.0] * 20)), "one liar among honest devices"

@@ -90,3 +90,19 @@ def _latency(statistics: SufficientStatistics, limits: Limits) -> str | None:
     if limits.lowest_ms >= 0 and (statistics.b < -rounding).any():
         return "negative latencies"
     return None
+
+
+def least_claimed_ms(statistics: SufficientStatistics, rows: Array) -> float:
+    """Milliseconds that so many observations must have taken, about: each at least as long as one
+    of the smallest row of its part, at the speed that the sums speak of.
+
+    >>> rows = np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    >>> least_claimed_ms(SufficientStatistics.of([2.0, 0.0], 30.0), rows)
+    15.0
+    """
+    information = float(np.trace(statistics.sigma))
+    lengths = np.sqrt((rows**2).sum(axis=1))
+    if information <= 0.0 or not lengths.any():
+        return 0.0
+    per_unit = np.sqrt(max(statistics.squares, 0.0) / information)
+    return float(statistics.count * per_unit * lengths[lengths > 0].min())

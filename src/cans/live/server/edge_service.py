@@ -71,9 +71,11 @@ class EdgeService:
         caller.may_speak_for(identity.device)
         model = self._catalogue.find(request.model)
         group = await self._group_if_it_can(model, request)
-        merged = await self._merge(request.uploads, caller)
         learning = identity._replace(type=group or identity.type)
-        current = await self._load_if_it_can(self._keys(model, learning))
+        keys = self._keys(model, learning)
+        self._pools.claims.joined(identity.device, [*self._keys(model, identity), *keys])
+        merged = await self._merge(request.uploads, caller)
+        current = await self._load_if_it_can(keys)
         self._happenings.add(Joined(self._clock.now(), learning, model.digest))
         _log.info("device joined", extra={**identity._asdict(), "model": model.name})
         return Welcome(

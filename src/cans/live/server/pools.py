@@ -17,6 +17,7 @@ from cans.learning.grouping import Family
 from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
+from cans.live.server.claims import Claims
 from cans.live.server.fleet.happenings import Happenings
 from cans.live.server.fleet.happenings import Merged as UploadMerged
 from cans.live.server.news import News
@@ -57,6 +58,7 @@ class Pools:
         self._store = store
         self._catalogue = catalogue
         self._clock = clock
+        self.claims = Claims()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._now: dict[PoolKey, Download] = {}
         policy = catalogue.terms.policy
@@ -74,7 +76,8 @@ class Pools:
         """Durable when it returns; implausible uploads are counted, named and kept out."""
         if not uploads:
             return []
-        judged = [self._judge(upload) for upload in uploads]
+        now = self._clock.now()
+        judged = [self._judge(upload, now) for upload in uploads]
         group = _Group(judged, asyncio.get_running_loop().create_future())
         self._queue.append(group)
         if self._merger is None or self._merger.done():
@@ -96,14 +99,16 @@ class Pools:
                 if isinstance(result, Exception):
                     group.fail(result)
                     continue
-                for (upload, _), each in zip(group.judged, result, strict=True):
-                    self._merged(upload, each, now)
+                for judgement, each in zip(group.judged, result, strict=True):
+                    self._merged(judgement.upload, each, now)
                 group.merged.set_result(result)
 
     def _merged(self, upload: Upload, each: Merged, now: float) -> None:
         self._note(each.download, upload.device)
         if each.repeated:
             return
+        if not each.refused:
+            self.claims.merged(upload, each.doubted, now)
         self.merged += not each.refused
         self.refused += bool(each.refused)
         count, epoch = upload.statistics.count, each.download.epoch
@@ -113,7 +118,7 @@ class Pools:
         if each.refused:
             _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
 
-    def _judge(self, upload: Upload) -> Judged:
+    def _judge(self, upload: Upload, now: float) -> Judged:
         try:
             rows = self._catalogue.rows(upload.key)
         except Refused as error:
@@ -125,7 +130,8 @@ class Pools:
                 f"for part {upload.key.part!r}, which has {rows.shape[1]}"
             )
         reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
-        return Judged(upload, reason or "")
+        reason = reason or self.claims.objection(upload, rows, now)
+        return Judged(upload, reason, self.claims.trust(upload.device))
 
     async def group(
         self, family: Family, identity: DeviceIdentity, whole_ms: float, moved: bool

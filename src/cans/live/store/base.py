@@ -28,6 +28,10 @@ MOST_MEMBERS = 100_000
 """More devices than any fleet has."""
 MOST_GAPS = 4096
 """Sequence numbers of one sender that may be ahead of a missing one."""
+CONTRADICTED = 0.5
+"""The share of an upload that its pool does not believe, from which on it is a contradiction."""
+NEWCOMER = 32.0
+"""Observations that count for a pool which knows fewer itself."""
 MOST_COUNTED = 2**62
 """Where a count stops: what a refused upload claims is not to be trusted, and must fit a column."""
 
@@ -37,6 +41,7 @@ class Judged(NamedTuple):
 
     upload: Upload
     refused: str = ""  # why it must not enter the pool; it is counted and acknowledged all the same
+    trust: float = 1.0  # the share of it that its sender is believed; the rest is doubted
 
 
 class Merged(NamedTuple):
@@ -45,6 +50,7 @@ class Merged(NamedTuple):
     download: Download
     refused: str = ""  # why it was kept out; empty: it is in the pool
     repeated: bool = False  # it had come before, and has changed nothing now
+    doubted: float = 0.0  # the share of it that the pool itself did not believe
 
 
 @dataclass(frozen=True)
@@ -207,7 +213,7 @@ class Store(ABC):
 
 
 def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
-    upload, refused = judged
+    upload, refused, trust = judged
     key, dimension = upload.key, upload.statistics.dimension
     stored = transaction.pool(key) or StoredPool(Pool.empty(dimension))
     if stored.pool.statistics.dimension != dimension:
@@ -224,23 +230,56 @@ def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
         known = transaction.refusals(sender)
         then = known.reason if known is not None and known.sequence == upload.sequence else ""
         return Merged(download_of(key, stored.pool, upload.sequence), then, repeated=True)
+    doubted = 0.0
     if refused:
         received = before.including(upload.sequence)
         count = min(stored.refused + upload.statistics.count, MOST_COUNTED)
         stored = replace(stored, refused=count)
         transaction.put_refusals(sender, _one_more(transaction.refusals(sender), judged, time))
     else:
-        pool, received = merged(stored.pool, before, upload, time, rules_of(key))
+        pool, received, doubted = _believed(stored.pool, before, upload, time, trust)
         stored = replace(stored, pool=pool)
     if len(received.beyond) > MOST_GAPS:
         raise Refused(f"device {upload.device} skips sequence numbers", "OUT_OF_RANGE")
     transaction.put_pool(key, stored)
     transaction.put_received(sender, received)
-    return Merged(download_of(key, stored.pool, upload.sequence), refused)
+    return Merged(download_of(key, stored.pool, upload.sequence), refused, doubted=doubted)
+
+
+def _believed(
+    pool: Pool, received: Received, upload: Upload, time: float, trust: float
+) -> tuple[Pool, Received, float]:
+    """The pool with as much of an upload as it believes itself, and of that the share that its
+    sender is trusted with; and the share that it did not believe. The rest is doubted.
+
+    However many observations an upload claims, it counts for no more than all that the pool knew
+    before, and for one observation if the pool does not believe it. A sender that is not trusted
+    wholly has no say in whether a pool has changed: its evidence is left out of the alarm, which a
+    single upload after a pause never sounds.
+    """
+    most = max(pool.statistics.weight, NEWCOMER)
+    trust = min(trust, most / max(upload.statistics.weight, most))
+    quiet = pool if trust >= 1.0 else replace(pool, alarm=(0.0, 0.0))
+    after, received = merged(quiet, received, upload, time, rules_of(upload.key))
+    weight = upload.statistics.weight
+    if after.epoch != pool.epoch or after.round == pool.round or weight <= 0.0:
+        return after, received, 0.0
+    added = after.statistics - pool.statistics
+    doubted = 1.0 - added.weight / weight
+    if doubted > CONTRADICTED:
+        trust = min(trust, 1.0 / max(weight, 1.0))
+    if trust >= 1.0:
+        return after, received, doubted
+    kept = added.scaled(trust)  # the count is exact, whatever is believed
+    rest = replace(added - kept, count=0)
+    everything_doubted = rest if after.doubted is None else after.doubted + rest
+    statistics = pool.statistics + kept
+    after = replace(after, statistics=statistics, doubted=everything_doubted, alarm=pool.alarm)
+    return after, received, doubted
 
 
 def _one_more(known: Refusals | None, judged: Judged, time: float) -> Refusals:
-    upload, reason = judged
+    upload, reason, _ = judged
     uploads, observations = (known.uploads, known.observations) if known else (0, 0)
     claimed = min(observations + upload.statistics.count, MOST_COUNTED)
     return Refusals(uploads + 1, claimed, upload.sequence, reason, time)

@@ -1,0 +1,110 @@
+"""What one device may say, and how far it is believed.
+
+A device speaks for its own scopes only, claims no more observations than it had time to make, and
+counts for less while it contradicts what everyone else says. All of it is kept in memory: after a
+restart a device starts with a clean record, and the pools keep what they have. Times come in,
+seconds by the server's clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from cans.learning import PoolKey, Upload
+from cans.learning.arrays import Array
+from cans.learning.plausibility import least_claimed_ms
+from cans.live.store.base import CONTRADICTED
+
+_log = logging.getLogger(__name__)
+MOST_DEVICES = 100_000  # remembered
+MOST_SCOPES = 4  # of one part: where a device is, and where its last uploads belong while it moves
+AT_ONCE = 16  # inferences of one device on their way at a time
+GRACE_SECONDS = 10.0  # clocks, and what a busy machine delays
+PATIENCE = 3  # contradictions in a row that cost nothing: a change looks the same at first
+LEAST_TRUST = 1 / 64
+
+
+@dataclass
+class Record:
+    """What is remembered of one device."""
+
+    scopes: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # by (model, part)
+    last: dict[PoolKey, float] = field(default_factory=dict)  # when it last added to a pool
+    contradictions: int = 0  # in a row
+    trust: float = 1.0
+
+
+class Claims:
+    """Judges uploads by who sends them; all methods belong to one thread."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[str, Record] = OrderedDict()
+
+    def joined(self, device: str, keys: list[PoolKey]) -> None:
+        """A device has said who it is: these are its pools from now on."""
+        for key in keys:
+            self._bind(self._record(device), key)
+
+    def objection(self, upload: Upload, rows: Array, now: float) -> str:
+        """Why an upload must not enter its pool; empty: it may. `rows`: what its part observes."""
+        record, key = self._record(upload.device), upload.key
+        known = record.scopes.get((key.model, key.part))
+        if known is not None and key.scope not in known:
+            return f"{key.scope!r} is not a scope of this device, which has {', '.join(known)}"
+        last = record.last.get(key)
+        if last is None:  # what it did before it was first heard of took as long as it took
+            return ""
+        claimed = least_claimed_ms(upload.statistics, rows) / 1000.0
+        had = AT_ONCE * (now - last + GRACE_SECONDS)
+        if claimed > had:
+            return f"{upload.statistics.count} observations of at least {claimed:.0f} s in all, " \
+                   f"{now - last:.1f} s after the last ones"  # fmt: skip
+        return ""
+
+    def trust(self, device: str) -> float:
+        """The share of its uploads that is believed at most: 1, unless it contradicts everyone."""
+        record = self._records.get(device)
+        return 1.0 if record is None else record.trust
+
+    def doubtful(self) -> dict[str, float]:
+        """Devices that are believed less than others, and how far."""
+        return {name: each.trust for name, each in self._records.items() if each.trust < 1.0}
+
+    def merged(self, upload: Upload, doubted: float, now: float) -> None:
+        """An upload has entered its pool, which did not believe the share `doubted` of it."""
+        record = self._record(upload.device)
+        if upload.key not in record.last or upload.statistics.count:
+            self._bind(record, upload.key)
+            record.last[upload.key] = now
+        if not upload.statistics.count:
+            return
+        before = record.trust
+        if doubted > CONTRADICTED:
+            record.contradictions += 1
+            if record.contradictions > PATIENCE:
+                record.trust = max(record.trust / 2, LEAST_TRUST)
+        else:
+            record.contradictions = 0
+            record.trust = min(2 * record.trust, 1.0)
+        if (before < 1.0) is not (record.trust < 1.0):
+            say = _log.warning if record.trust < 1.0 else _log.info
+            message = "a device contradicts its pool" if record.trust < 1.0 else "a device agrees"
+            say(message, extra={"device": upload.device, "pool": ":".join(upload.key)})
+
+    def _record(self, device: str) -> Record:
+        record = self._records.setdefault(device, Record())
+        self._records.move_to_end(device)
+        if len(self._records) > MOST_DEVICES:
+            self._records.popitem(last=False)
+        return record
+
+    def _bind(self, record: Record, key: PoolKey) -> None:
+        scopes = record.scopes.setdefault((key.model, key.part), [])
+        if key.scope in scopes:
+            scopes.remove(key.scope)
+        scopes.append(key.scope)
+        if len(scopes) > MOST_SCOPES:
+            gone = scopes.pop(0)
+            record.last = {each: t for each, t in record.last.items() if each.scope != gone}
