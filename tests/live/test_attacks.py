@@ -6,16 +6,24 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from cans.errors import Busy, Refused
+from cans.errors import Busy, Refused, RemoteProtocolError
 from cans.live.device.device import Device
 from cans.live.logs import LONGEST_VALUE, MOST_LINES, Throttle, bounded
 from cans.live.server import connections, room
+from cans.live.server.backends import Answer, BackEnds, Work
+from cans.live.server.catalogue import Catalogue
 from cans.live.server.quotas import QuotaOptions, Quotas
 from cans.live.server.room import Room
+from cans.live.split import SplitModel
+from cans.live.wire.inference import InferHeader, TensorMeta
+from cans.models import ImageSpec, all_codecs, get_codec
 from tests.live.attackers import ATTACKS, WITHOUT_TOKEN, Attack
 from tests.live.attacks import LARGEST_MB, Server, attacked, information, zeros
 from tests.live.running import running, terms
@@ -238,3 +246,47 @@ def test_lines_are_bounded_in_length_and_number() -> None:
     later = logging.makeLogRecord({"msg": "refused", "created": 111.0})
     assert throttle.filter(later)
     assert later.not_shown == 1000 - MOST_LINES  # type: ignore[attr-defined]
+
+
+# --- payloads ---
+
+
+def asked(model: SplitModel, **changes: Any) -> InferHeader:
+    tensors = tuple(map(TensorMeta.of, model.points[0].tensors))
+    given: dict[str, Any] = {
+        "device": "a", "incarnation": "1", "model": model.digest, "table": model.table.version,
+        "point": 0, "codec": "float32", "tensors": tensors,
+    }  # fmt: skip
+    return InferHeader(**{**given, **changes})
+
+
+def test_only_what_the_table_offers_is_decoded() -> None:
+    model = toy()
+    every = {(0, name): codec for name, codec in all_codecs().items()}
+    model = replace(model, codecs={**model.codecs, **every})
+    checked = BackEnds(Catalogue([model], terms()), _NoPool()).checked
+    assert checked(asked(model)) is model
+    for codec in ("jpeg", "uint8", "zstd"):
+        with pytest.raises(RemoteProtocolError, match="is offered at point 0"):
+            checked(asked(model, codec=codec))
+    with pytest.raises(RemoteProtocolError, match="before encoding"):
+        checked(asked(model, sizes=(64 << 20,)))
+
+
+def test_a_picture_of_many_scans_is_refused_before_a_worker_is_taken() -> None:
+    image = ImageSpec((0.0,), (1.0,))
+    codec = get_codec("jpeg", image)
+    shape = (1, 3, 32, 32)
+    honest = codec.encode(np.random.default_rng(0).random(shape).astype(np.float32))
+    codec.check(honest, shape, "float32")
+    with pytest.raises(RemoteProtocolError, match="scans"):
+        codec.check(bytes(honest) + b"\xff\xda" * 100, shape, "float32")
+
+
+class _NoPool:
+    inside = 0
+
+    async def run(self, work: Work) -> Answer:
+        raise AssertionError("nothing is run here")
+
+    def close(self) -> None: ...
