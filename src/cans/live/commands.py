@@ -36,12 +36,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(store_commands.app, name="store", rich_help_panel=panel)
 
 
-class Page(Protocol):
+class Closing(Protocol):
+    """Something beside a server that ends with it."""
+
+    def close(self) -> None: ...
+
+
+class Page(Closing, Protocol):
     """A page that is being shown."""
 
     @property
     def address(self) -> str: ...
-    def close(self) -> None: ...
 
 
 ShowPage = Callable[["EdgeServer", str, str | None], Page]
@@ -115,6 +120,9 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Prometheus metrics.")
     ] = None,
+    traces: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
+    ] = None,
     dashboard: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Show the live page there.")
     ] = None,
@@ -183,20 +191,24 @@ def serve(
             from cans.live.server.metrics import expose
 
             expose(server, metrics)
+        if traces is not None:
+            from cans.live.server.fleet.traces import ServerTraces
+
+            closing.append(ServerTraces(server.recorder, traces))
         if dashboard is not None:
             show_page: ShowPage = context.obj
             page = show_page(server, dashboard, dashboard_token)
-            pages.append(page)
+            closing.append(page)
             typer.echo(f"live page: {page.address}", err=True)
         names = ", ".join(each.name for each in server.catalogue.models)
         typer.echo(f"serving {names} on port {server.port}", err=True)
 
-    pages: list[Page] = []
+    closing: list[Closing] = []
     try:
         asyncio.run(serve_models(models, options, ready, folder))
     finally:
-        for page in pages:
-            page.close()
+        for thing in closing:
+            thing.close()
 
 
 def device(
@@ -262,6 +274,9 @@ def device(
         bool,
         typer.Option("--obey", hidden=True, help="Testbed: do what lines of standard input say."),
     ] = False,
+    traces: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
 ) -> None:
     """Run inferences on a device, with the server's help."""
@@ -286,7 +301,7 @@ def device(
         seed=seed,
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
         hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
-        prepare=prepare, runtime=_runtime(provider, threads, optimisation),
+        prepare=prepare, runtime=_runtime(provider, threads, optimisation), traces=traces,
     )  # fmt: skip
 
 

@@ -235,7 +235,7 @@ class Agent(Thread):
         if played.late is not None:
             assert played.server is not None
             self.failures += 1
-            self._session.account_for(report, played.choice)
+            self._session.account_for(report, played.choice, played.trace)
             self._session.suspect(played.server)
             self._late[id(played)] = played
             played.late.when_done(partial(self._replied_late, played, played.late))
@@ -245,7 +245,7 @@ class Agent(Thread):
             self._session.judge(played.server, played.failure)
         elif played.server is not None:
             self._session.answered(played.server)
-        self._session.account_for(report, played.choice)
+        self._session.account_for(report, played.choice, played.trace)
         self._observe(played, played.measured)
         if report.answered_by == "device" and not played.failure:
             self._session.probe_if_wanted()

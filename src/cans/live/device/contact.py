@@ -16,6 +16,7 @@ from cans.learning import DeviceIdentity, PoolKey, Upload
 from cans.live.device.accounts import Accounts
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
+from cans.live.device.traces import Traces
 from cans.live.wire.account import Account
 from cans.live.wire.link import Link, Stream
 from cans.live.wire.messages import (
@@ -99,6 +100,7 @@ class Contact:
         ]
         self._threads: list[Thread] = []
         self.accounts = Accounts()
+        self.traces = Traces(options.traces, options.name)
         self._stream: Stream[PoolNews] | None = None
         self._closed = False
         self.whole_ms = 0.0  # of the whole model on this device; 0: not measured
@@ -237,6 +239,7 @@ class Contact:
         """End every call and wait for the threads that waited for one."""
         self._closed = True
         self.stop_watching()
+        self.traces.close()
         for link in self.links:
             link.close()
         for thread in self._threads:

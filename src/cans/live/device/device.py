@@ -99,6 +99,7 @@ class Device:
         prepare: bool = False,
         runtime: RuntimeOptions | None = None,
         provider: str = "CPUExecutionProvider",
+        traces: str | None = None,
         progress: Progress | None = None,
         hooks: Hooks | None = None,
     ) -> None:
@@ -118,6 +119,7 @@ class Device:
         prepare: build and warm every front-end before the first inference.
         runtime: threads and providers of ONNX Runtime; None: one thread on the CPU.
         provider: what executes the model; devices of other providers learn apart.
+        traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
         progress: called with the bytes so far and in all while a model is fetched.
         hooks: for testbeds.
         """
@@ -127,7 +129,7 @@ class Device:
             deadline_ms=deadline_ms, connect_seconds=connect_seconds,
             constraints=constraints or Constraints(), local=local, exits=tuple(exits),
             keep_memory=keep_memory, seed=seed, prepare=prepare, runtime=runtime,
-            provider=provider,
+            provider=provider, traces=traces,
         )  # fmt: skip
         self.hooks = hooks or Hooks()
         if keep_memory:

@@ -35,6 +35,7 @@ class DeviceOptions:
     runtime: RuntimeOptions | None = None  # threads, providers; None: one thread on the CPU
     seed: int | None = None  # of warm-start points and random choices; None: by chance
     prepare: bool = False  # build and warm every front-end before the first inference
+    traces: str | None = None  # HOST:PORT of an OTLP collector; None: no traces
     provider: str = "CPUExecutionProvider"  # what executes the model; devices of others learn apart
 
     def __post_init__(self) -> None:

@@ -83,6 +83,11 @@ class Round:
     late: Pending[InferReply] | None = None  # a reply that may still come
     asked: Asked | None = None
 
+    @property
+    def trace(self) -> str:
+        """As its request carried it; empty: none was sent, or nobody traces."""
+        return "" if self.asked is None else self.asked.request.header.trace
+
 
 class Requests:
     """Plays the requests of one device."""
@@ -231,6 +236,7 @@ class Requests:
             self._experience.pending() if later else (),
             dict(self._experience.known) if asking else {},
             account=self._contact.accounts.riding(),
+            trace=self._contact.traces.begin(),
         )
 
     def _answered(self, asked: Asked, reply: InferReply, note: str = "") -> Round:
@@ -249,7 +255,7 @@ class Requests:
         )  # fmt: skip
         return Round(
             asked.job, outputs, asked.choice, measured, explain, asked.choice.point, asked.server,
-            reply.pools,
+            reply.pools, asked=asked,
         )  # fmt: skip
 
     def measure(self, asked: Asked, reply: InferReply, end: float) -> Measured:

@@ -200,8 +200,9 @@ class Session:
         device = self._experience.state.identity.device
         self._contact.sync(self._route.usable, uploads, device, self._contact.accounts.take())
 
-    def account_for(self, report: Report, choice: Choice | None) -> None:
-        """Remember an answered inference until the server is told of it."""
+    def account_for(self, report: Report, choice: Choice | None, trace: str = "") -> None:
+        """Remember an answered inference until the server is told of it, and trace it."""
+        self._contact.traces.end(trace, report, self._experience.state.identity.device)
         row = None if choice is None else choice.row
         self._contact.accounts.add(report, row, self._route.usable is not None)
 

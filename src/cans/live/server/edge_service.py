@@ -150,7 +150,7 @@ class EdgeService:
         now = self._clock.now()
         self._happenings.add(
             Answered(now, header.device, header.model, header.point, header.codec,
-                     answer.queue_ms, answer.compute_ms)
+                     answer.queue_ms, answer.compute_ms, header.trace)
         )  # fmt: skip
         self._account(header.device, header.account)
         newer = self._pools.newer(header.known.items()) if header.known else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from cans.live.wire.proto import edge
 
 MOST_DIMENSIONS = 32  # as NumPy has
 LARGEST_POINT = 1 << 16
+_TRACE = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 WHOLE = 4 << 20
 """Requests up to this size travel as one message (benchmarks/request_path.py)."""
 PIECE = 1 << 20
@@ -62,6 +64,7 @@ class InferHeader:
     sizes: tuple[int, ...] = ()  # bytes of each encoded tensor, where they travel in pieces
     patience_ms: float = 0.0  # an answer later than this is of no use; 0: any time will do
     account: Account | None = None  # what this device did lately
+    trace: str = ""  # W3C traceparent; empty: it does not trace
 
     def _message(self) -> Any:
         return edge.InferHeader(
@@ -77,6 +80,7 @@ class InferHeader:
             sizes=self.sizes,
             patience_ms=self.patience_ms,
             account=None if self.account is None else account_out(self.account),
+            trace=self.trace,
         )
 
     @classmethod
@@ -98,7 +102,14 @@ class InferHeader:
             tuple(message.sizes),
             duration_ms(message.patience_ms, "patience"),
             account_in(message.account) if message.HasField("account") else None,
+            _trace_in(message.trace) if message.trace else "",
         )
+
+
+def _trace_in(text: str) -> str:
+    if not _TRACE.fullmatch(text):
+        raise RemoteProtocolError("a trace that is no traceparent")
+    return text
 
 
 _NOTHING: Mapping[PoolKey, Version] = {}

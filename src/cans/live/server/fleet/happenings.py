@@ -31,6 +31,7 @@ class Answered(NamedTuple):
     codec: str
     queue_ms: float
     compute_ms: float
+    trace: str = ""  # W3C traceparent; empty: the device does not trace
 
 
 class Accounted(NamedTuple):

@@ -207,7 +207,7 @@ class TensorMeta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InferHeader(_message.Message):
-    __slots__ = ("device", "incarnation", "model", "table", "point", "codec", "tensors", "uploads", "known", "sizes", "patience_ms", "account")
+    __slots__ = ("device", "incarnation", "model", "table", "point", "codec", "tensors", "uploads", "known", "sizes", "patience_ms", "account", "trace")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -220,6 +220,7 @@ class InferHeader(_message.Message):
     SIZES_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_MS_FIELD_NUMBER: _ClassVar[int]
     ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     device: str
     incarnation: str
     model: str
@@ -232,7 +233,8 @@ class InferHeader(_message.Message):
     sizes: _containers.RepeatedScalarFieldContainer[int]
     patience_ms: float
     account: Account
-    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., model: _Optional[str] = ..., table: _Optional[str] = ..., point: _Optional[int] = ..., codec: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPool, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ..., patience_ms: _Optional[float] = ..., account: _Optional[_Union[Account, _Mapping]] = ...) -> None: ...
+    trace: str
+    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., model: _Optional[str] = ..., table: _Optional[str] = ..., point: _Optional[int] = ..., codec: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., known: _Optional[_Iterable[_Union[KnownPool, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ..., patience_ms: _Optional[float] = ..., account: _Optional[_Union[Account, _Mapping]] = ..., trace: _Optional[str] = ...) -> None: ...
 
 class InferRequest(_message.Message):
     __slots__ = ("header", "tensors", "padding")
