@@ -46,7 +46,7 @@ def test_a_question_is_asked_where_it_may_pay() -> None:
 
 
 def test_the_meter_finds_utilisation_and_arrivals() -> None:
-    meter = LoadMeter(2)
+    meter = LoadMeter(2, horizon_s=1.0)
     for k in range(400):  # one request every 50 ms, 40 ms on one of two workers
         time = 0.05 * k
         meter.arrived(time)

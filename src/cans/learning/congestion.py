@@ -17,8 +17,9 @@ import numpy as np
 
 from cans.learning.arrays import Array
 
-HORIZON_S = 1.0
-"""Utilisation and arrivals are those of about the last so many seconds."""
+HORIZON_S, ASKING_HORIZON_S = 4.0, 1.0
+"""Utilisation and arrivals are those of about the last so many seconds; whether the server is in
+use at all, and worth a question, is seen sooner."""
 
 SPARE = 0.05
 """The least share of a server that is counted as free: a toll is never infinite."""
@@ -40,6 +41,7 @@ class Load(NamedTuple):
     joined: int = 1  # devices of the fleet
     inside: int = 0  # requests that wait, run or are announced
     workers: float = 1.0  # requests that run at once
+    recent: float = 0.0  # utilisation of the last second or so
 
 
 IDLE = Load(workers=inf)
@@ -64,10 +66,11 @@ def toll(service: Array, load: Load) -> Array:
 def worth_asking(load: Load, service_ms: float, round_trip_ms: float) -> bool:
     """Whether to ask for the present wait before choosing: only a server in use is worth it, and
     only where the wait varies by more than the question takes."""
-    if load.utilisation < ASK_ABOVE or load.workers == inf:
+    used = max(load.utilisation, load.recent)
+    if used < ASK_ABOVE or load.workers == inf:
         return False
-    spare = max(1.0 - load.utilisation, SPARE)
-    varies = service_ms * load.utilisation / (load.workers * spare)
+    spare = max(1.0 - used, SPARE)
+    varies = service_ms * used / (load.workers * spare)
     return varies > round_trip_ms
 
 
@@ -79,14 +82,16 @@ class LoadMeter:
         self._horizon = horizon_s
         self._time = 0.0
         self._busy = 0.0  # workers that run now
-        self._utilisation = 0.0
+        self._utilisation = self._recent = 0.0
         self._arrivals = 0.0
 
     def _pass_to(self, time: float) -> None:
-        left = exp(-max(time - self._time, 0.0) / self._horizon)
+        elapsed = max(time - self._time, 0.0)
+        left, soon = exp(-elapsed / self._horizon), exp(-elapsed / ASKING_HORIZON_S)
         self._time = max(time, self._time)
         share = self._busy / self.workers
         self._utilisation = share + left * (self._utilisation - share)
+        self._recent = share + soon * (self._recent - share)
         self._arrivals *= left
 
     def arrived(self, time: float) -> None:
@@ -100,4 +105,5 @@ class LoadMeter:
 
     def load(self, time: float, wait_ms: float, joined: int, inside: int) -> Load:
         self._pass_to(time)
-        return Load(wait_ms, self._utilisation, self._arrivals, joined, inside, self.workers)
+        used, recent = self._utilisation, self._recent
+        return Load(wait_ms, used, self._arrivals, joined, inside, self.workers, recent)
