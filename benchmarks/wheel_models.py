@@ -118,6 +118,16 @@ def models_of(index: str, package: str, folder: Path) -> Iterator[Path]:
             yield target
 
 
+def looked_into(names: list[str], index: str, folder: Path) -> Iterator[tuple[str, list[Path]]]:
+    """The models of each package; a few packages are looked into at a time, ahead of their turn."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for start in range(0, len(names), _AT_ONCE):
+            group = names[start : start + _AT_ONCE]
+            yield from zip(
+                group, pool.map(lambda name: fetched(index, name, folder), group), strict=True
+            )
+
+
 def fetched(index: str, package: str, folder: Path) -> list[Path]:
     """The same, all at once; none where the index or the wheel cannot be read."""
     try:
@@ -179,23 +189,17 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     names = packages(given.index, given.seed)
     print(f"{len(names)} packages", flush=True)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: (name, fetched(given.index, name, given.folder)), names)
-        for package, paths in found:
-            for path in paths:
-                result = {
-                    "package": package,
-                    "model": path.name,
-                    **verified(path, given.max_points),
-                }
-                results.append(result)
-                text = f"{len(results):3} {result['outcome']:9} {package}/{path.name} "
-                print(f"{text}{result['said'][:160]}", flush=True)
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps(results, indent=1))
-            if len(results) >= given.models:
-                pool.shutdown(wait=False, cancel_futures=True)
-                break
+    for package, paths in looked_into(names, given.index, given.folder):
+        for path in paths:
+            result = {"package": package, "model": path.name}
+            result |= verified(path, given.max_points)
+            results.append(result)
+            text = f"{len(results):3} {result['outcome']:9} {package}/{path.name} "
+            print(f"{text}{result['said'][:160]}", flush=True)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(results, indent=1))
+        if len(results) >= given.models:
+            break
     print(dict(Counter(each["outcome"] for each in results)))
 
 
