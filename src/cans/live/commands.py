@@ -241,6 +241,12 @@ def device(
     allow_codec: Annotated[
         list[str] | None, typer.Option(help="Accuracy: only these codecs; repeat for several.")
     ] = None,
+    max_error: Annotated[
+        float | None, typer.Option(help="Accuracy: leave out codecs that change answers more.")
+    ] = None,
+    min_agreement: Annotated[
+        float | None, typer.Option(help="Accuracy: ... that change the top answer more often.")
+    ] = None,
     avoid_after_ms: Annotated[
         float | None, typer.Option(help="Avoid choices expected to take longer.")
     ] = None,
@@ -281,6 +287,7 @@ def device(
 ) -> None:
     """Run inferences on a device, with the server's help."""
     from cans.learning.constraints import Constraints
+    from cans.live.device.accuracy import AccuracyBudget
     from cans.live.device.hooks import Hooks
     from cans.live.device.local import parse_exit
     from cans.live.device.runner import run_device
@@ -297,6 +304,7 @@ def device(
     run_device(
         server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey,
         network=network, name=name, state=state, deadline_ms=deadline_ms,
+        accuracy=AccuracyBudget(max_error, min_agreement),
         constraints=constraints, local=local, exits=exits, token=token,
         seed=seed,
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key),

@@ -245,6 +245,8 @@ class Agent(Thread):
             self._session.judge(played.server, played.failure)
         elif played.server is not None:
             self._session.answered(played.server)
+            if played.choice is not None:
+                self._requests.accuracy.watch(played.choice, played.job.inputs, played.outputs)
         self._session.account_for(report, played.choice, played.trace)
         self._observe(played, played.measured)
         if report.answered_by == "device" and not played.failure:

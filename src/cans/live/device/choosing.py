@@ -11,6 +11,7 @@ from cans.learning import Choice, Context, DeviceLearner, PartitionTable
 from cans.learning.arrays import Array, BoolArray
 from cans.learning.policies import Choose
 from cans.learning.table import SEGMENTS
+from cans.live.device.accuracy import Accuracy
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
@@ -26,7 +27,9 @@ class Chooser:
         experience: Experience,
         random: np.random.Generator,
         hooks: Hooks,
+        accuracy: Accuracy,
     ) -> None:
+        self._accuracy = accuracy
         self._options = options
         self._hooks = hooks
         self._experience = experience
@@ -57,7 +60,8 @@ class Chooser:
             choice = _unpredicted(learner, int(allowed.argmax()))
         if server is None:
             return choice, lambda: why_not
-        return choice, lambda: reason(choice, learner.predictions()[0], table)
+        note = self._accuracy.note()
+        return choice, lambda: reason(choice, learner.predictions()[0], table) + note
 
     def exited(self, point: int) -> Choice | None:
         """The choice whose front-end has run when a local run left early: it is experience with
@@ -76,6 +80,7 @@ class Chooser:
             allowed = self._lasting[1].copy()
         else:
             allowed = constraints.allowed(table, learner.predictions()[0])
+        self._accuracy.restrict(allowed, table)
         if server is None:
             allowed[:] = False
             allowed[table.local] = True

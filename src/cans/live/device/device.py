@@ -25,6 +25,7 @@ from cans.learning import DeviceIdentity, Upload
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
+from cans.live.device.accuracy import AccuracyBudget
 from cans.live.device.agent import Agent, Turns
 from cans.live.device.contact import Contact, Kept
 from cans.live.device.experience import Experience
@@ -92,6 +93,7 @@ class Device:
         deadline_ms: float = 10_000.0,
         connect_seconds: float = 3.0,
         constraints: Constraints | None = None,
+        accuracy: AccuracyBudget | None = None,
         local: bool = True,
         exits: Sequence[tuple[str, float]] = (),
         keep_memory: bool = True,
@@ -112,6 +114,7 @@ class Device:
         deadline_ms: an answer, or a clear error, by then; each call may give its own.
         connect_seconds: how long start-up waits for a server before going on alone.
         constraints: which choices may be taken.
+        accuracy: how far lossy codecs may change an answer; None: as far as they do.
         local: False: it holds no back-end, and cannot answer without a server.
         exits: early-exit outputs, and how sure they must be.
         keep_memory: of large messages, for the whole process (`cans.live.memory`).
@@ -128,6 +131,7 @@ class Device:
             state=None if state is None else Path(state), token=token, tls=tls,
             deadline_ms=deadline_ms, connect_seconds=connect_seconds,
             constraints=constraints or Constraints(), local=local, exits=tuple(exits),
+            accuracy=accuracy or AccuracyBudget(),
             keep_memory=keep_memory, seed=seed, prepare=prepare, runtime=runtime,
             provider=provider, traces=traces,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
+from cans.live.device.accuracy import AccuracyBudget
 from cans.live.wire.tls import ClientTls
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class DeviceOptions:
     connect_seconds: float = 3.0  # how long start-up waits for a server before going on alone
     constraints: Constraints = field(default_factory=Constraints)  # which choices may be taken
     local: bool = True  # False: it holds no back-end, and cannot answer without a server
+    accuracy: AccuracyBudget = field(default_factory=AccuracyBudget)  # of lossy codecs
     exits: tuple[tuple[str, float], ...] = ()  # early-exit outputs and how sure they must be
     keep_memory: bool = True  # of large messages (glibc), for the whole process: see memory.py
     runtime: RuntimeOptions | None = None  # threads, providers; None: one thread on the CPU
@@ -44,5 +46,9 @@ class DeviceOptions:
         for value, what in ((self.type, "type"), (self.network, "network")):
             if not value or not value.isprintable() or len(value) > 200:
                 raise InputError(f"the {what} of a device must be a short printable name")
+        if self.accuracy.wanted and not self.local:
+            raise InputError(
+                "an accuracy budget needs the whole model on the device: not --no-local"
+            )
         if not self.deadline_ms > 0:
             raise InputError("deadline_ms must be positive")

@@ -18,6 +18,7 @@ import numpy as np
 
 from cans.errors import CansError, DeadlineExceeded, RemoteProtocolError, Unreachable
 from cans.learning import Choice, PartitionTable
+from cans.live.device.accuracy import Accuracy
 from cans.live.device.choosing import Chooser
 from cans.live.device.contact import Contact
 from cans.live.device.experience import Experience
@@ -106,7 +107,8 @@ class Requests:
         self._experience = experience
         self._contact = contact
         self._hooks = hooks
-        self._chooser = Chooser(options, experience, random, hooks)
+        self.accuracy = Accuracy(options.accuracy, model, random)
+        self._chooser = Chooser(options, experience, random, hooks, self.accuracy)
         self._explainer = Explainer(model, experience)
         self.abandonment = Abandonment()
         self.times = LocalTimes()
