@@ -140,6 +140,16 @@ def test_suggested_shapes_run(tmp_path: Path) -> None:
         load(path)
 
 
+def test_a_recurrent_state_has_a_batch_of_its_own(tmp_path: Path) -> None:
+    nodes = [node("Unsqueeze", ["x", "zero"], "u"), node("LSTM", ["u", "w", "r", "", "", "state"],
+             ["y", "h"], hidden_size=8), node("Relu", ["y"], "out")]  # fmt: skip
+    extra = [number("zero", [0]), weight("w", 1, 32, 6), weight("r", 1, 32, 8)]
+    inputs = {"x": [None, 6], "state": [1, None, 8]}
+    path = save(tmp_path / "m.onnx", nodes, inputs, ["out"], extra)
+    with pytest.raises(ModelError, match="--shape x=1x6 --shape state=1x1x8"):
+        load(path)
+
+
 def test_a_suggestion_that_does_not_run_is_not_made(tmp_path: Path) -> None:
     """Only some sizes fill the shape it is given; the usual 224 does not."""
     nodes = [node("Reshape", ["x", "shape"], "r"), node("Relu", ["r"], "a")]

@@ -120,8 +120,9 @@ def _by_place(info: onnx.ValueInfoProto, at: int, usual: Usual) -> int:
         first = dims[1].dim_value if not is_open(dims[1]) else 0
         colours = 3 if last in _COLOURS and first not in _COLOURS else 1
         return 3 if at == colours else usual.side
-    if rank == 3 and at == 1 and is_open(dims[2]):
-        return 3
+    if rank == 3 and at == 1:
+        # The colours of a row of pictures; or, alone, the batch of a recurrent state.
+        return 3 if is_open(dims[2]) else 1 if not is_open(dims[0]) else usual.tokens
     return usual.samples if _is_sound(info) else usual.tokens if rank > 1 else 1
 
 
