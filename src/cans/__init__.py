@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -12,15 +12,45 @@ __version__ = "0.1.0"
 # user's name, and its threads let a forked process hang or abort when it ends.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is used
+    from cans.errors import Busy as Busy
+    from cans.errors import CansError as CansError
+    from cans.errors import DeadlineExceeded as DeadlineExceeded
+    from cans.errors import InputError as InputError
+    from cans.errors import ModelError as ModelError
+    from cans.errors import Refused as Refused
+    from cans.errors import RunError as RunError
+    from cans.errors import Unreachable as Unreachable
+    from cans.learning import Policy as Policy
+    from cans.learning.constraints import Constraints as Constraints
+    from cans.live.device.device import Device as Device
+    from cans.live.device.device import Result as Result
+    from cans.live.device.report import Report as Report
+    from cans.live.server.embedded import Server as Server
+    from cans.live.wire.tls import ClientTls as ClientTls
+    from cans.models.points.table import PartitionTable as PartitionTable
+    from cans.program.session import InferenceSession as InferenceSession
+    from cans.simulation.run import simulate as simulate
+
 # Public name -> where it lives. Imported on first use, so that a device never loads the simulator.
 _PUBLIC = {
+    "Busy": "cans.errors",
     "CansError": "cans.errors",
+    "ClientTls": "cans.live.wire.tls",
+    "Constraints": "cans.learning.constraints",
+    "DeadlineExceeded": "cans.errors",
     "Device": "cans.live.device.device",
     "InferenceSession": "cans.program.session",
     "InputError": "cans.errors",
     "ModelError": "cans.errors",
-    "RunError": "cans.errors",
     "PartitionTable": "cans.models.points.table",
+    "Policy": "cans.learning",
+    "Refused": "cans.errors",
+    "Report": "cans.live.device.report",
+    "Result": "cans.live.device.device",
+    "RunError": "cans.errors",
+    "Server": "cans.live.server.embedded",
+    "Unreachable": "cans.errors",
     "simulate": "cans.simulation.run",
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,6 +44,7 @@ from cans.live.device.startup import (
     remembered,
 )
 from cans.live.device.statefile import StateFile, StateWriter, default_folder, free_slot
+from cans.live.device.stream import Stream
 from cans.live.fetching import Progress
 from cans.live.memory import keep_memory as keep_memory_of_messages
 from cans.live.preparing import prepare_fronts
@@ -276,6 +277,23 @@ class Device:
         finally:
             if not played.done() or played.cancelled():
                 job.given_up.set()
+
+    def stream(
+        self,
+        frames: Iterable[Arrays | Array],
+        in_flight: int = 3,
+        *,
+        latest: bool = False,
+        deadline_ms: float | None = None,
+    ) -> Stream[Arrays | Array, Result]:
+        """Results of these frames in order, with up to so many on their way; for `for` and
+        `async for`. `latest`: of frames that come faster than answers, only the newest."""
+        return Stream(lambda frame: self._started(frame, deadline_ms), frames,
+                      min(in_flight, _MOST_IN_FLIGHT), latest)  # fmt: skip
+
+    def _started(self, inputs: Arrays | Array, deadline_ms: float | None) -> Future[Result]:
+        agent, job = self._running_agent(), self._job(inputs, deadline_ms)
+        return self._workers.submit(lambda: Result(agent.answer(job).outputs, job))
 
     def _job(self, inputs: Arrays | Array, deadline_ms: float | None) -> Job:
         if not isinstance(inputs, dict):

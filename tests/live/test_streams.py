@@ -1,0 +1,136 @@
+"""Several requests of one device on their way, and a server from Python."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cans
+from cans.live.device.device import Device
+from cans.live.device.hooks import Hooks
+from tests.live.ledger import Ledger, check_conservation
+from tests.live.process import eager
+from tests.live.proxy import Proxy
+from tests.live.running import running, terms
+from tests.live.toy import example, toy
+
+DELAY = 0.1  # seconds of the link
+
+
+def check(result: cans.Result, seed: int) -> None:
+    np.testing.assert_allclose(result.outputs["y"], example(seed=seed)["t0"] + 4, rtol=1e-6)
+
+
+def test_a_stream_overlaps_and_keeps_its_order(tmp_path: Path) -> None:
+    with running(toy(), terms=terms("offload")) as server:
+        proxy = Proxy(server.server.port)
+        proxy.reply_delay = DELAY
+        with Device(proxy.address, toy(), state=tmp_path) as device:
+            device.infer(example())
+            start = time.perf_counter()
+            frames = [example(seed=seed) for seed in range(16)]
+            for seed, result in enumerate(device.stream(frames, in_flight=4)):
+                check(result, seed)
+                assert result.report.answered_by == proxy.address
+            assert time.perf_counter() - start < 0.6 * 16 * DELAY  # one by one: 16 of them
+        proxy.close()
+
+
+def test_async_for_and_overlapping_calls(tmp_path: Path) -> None:
+    with running(toy(), terms=terms("offload")) as server:
+        proxy = Proxy(server.server.port)
+        proxy.reply_delay = DELAY
+        with Device(proxy.address, toy(), state=tmp_path) as device:
+
+            async def use() -> None:
+                seed = 0
+                async for result in device.stream(map(example_of, range(6)), in_flight=3):
+                    check(result, seed)
+                    seed += 1
+                assert seed == 6
+                start = time.perf_counter()
+                await asyncio.gather(*(device.ainfer(example()) for _ in range(8)))
+                assert time.perf_counter() - start < 0.6 * 8 * DELAY
+
+            asyncio.run(use())
+        proxy.close()
+
+
+def example_of(seed: int) -> Any:
+    return example(seed=seed)
+
+
+def test_the_latest_frame_of_a_camera(tmp_path: Path) -> None:
+    def camera() -> Any:
+        for seed in range(50):
+            time.sleep(0.01)
+            yield example(seed=seed)
+
+    with running(toy(block_seconds=0.02), terms=terms("offload")) as server, Device(
+        server.address, toy(), state=tmp_path
+    ) as device:  # fmt: skip
+        stream = device.stream(camera(), in_flight=1, latest=True)
+        answers = list(stream)
+    assert 2 <= len(answers) < 40
+    assert len(answers) + stream.dropped == 50
+    check(answers[-1], 49)
+
+
+def test_frames_are_taken_no_faster_than_answered(tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    def source() -> Any:
+        for seed in range(20):
+            taken.append(seed)
+            yield example(seed=seed)
+
+    with running(toy(), terms=terms("offload")) as server, Device(
+        server.address, toy(), state=tmp_path
+    ) as device:  # fmt: skip
+        for number, _ in enumerate(device.stream(source(), in_flight=3)):
+            assert len(taken) <= number + 3
+
+
+def test_a_killed_server_loses_no_frame_and_nothing_is_learned_twice(tmp_path: Path) -> None:
+    book = Ledger()
+    with running(toy(), terms=eager()) as server:
+        proxy = Proxy(server.server.port)
+        hooks = Hooks(stopwatch=book)
+        with Device(proxy.address, toy(), "rpi5", state=tmp_path, hooks=hooks) as device:
+            device.hooks.force = 0
+            threading.Timer(0.1, proxy.cut).start()
+            frames = [example(seed=seed) for seed in range(60)]
+            for seed, result in enumerate(device.stream(frames, in_flight=4)):
+                check(result, seed)
+                time.sleep(0.003)
+            device.settle()
+        assert len(book.rounds) == 60
+        check_conservation(server.store(), [device], [book])
+        proxy.close()
+
+
+def test_bad_streams(tmp_path: Path) -> None:
+    with Device("127.0.0.1:1", toy(), state=tmp_path, connect_seconds=0.1) as device:
+        with pytest.raises(cans.InputError):
+            device.stream([], in_flight=0)
+        with pytest.raises(cans.InputError):
+            list(device.stream([{"t0": np.zeros(3, np.float32)}]))
+
+
+def test_a_server_from_python(tmp_path: Path) -> None:
+    with (
+        cans.Server([toy()], policy="offload") as server,
+        cans.Device(server.address, toy(), state=tmp_path) as device,
+    ):
+        result = device.run(example())
+        assert result.report.answered_by == server.address
+    with pytest.raises(cans.InputError):
+        cans.Server([])
+    with pytest.raises(cans.InputError):
+        cans.Server([toy()], listen="nowhere")
