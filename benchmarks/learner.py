@@ -28,7 +28,7 @@ Step = Callable[[float, float], None]
 def ours(policy: str) -> Step:
     """One device and its server; uploads are exchanged between the timed rounds."""
     learner = DeviceLearner(make_world("paper", "vgg16", 25).table, POLICIES[policy])
-    edge = EdgeAggregator()
+    edge = EdgeAggregator(POLICIES[policy])
     for upload in learner.join([(point, 1.0) for point in range(1, 6)]):
         learner.adopt(edge.merge(upload))
 

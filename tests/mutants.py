@@ -2,7 +2,8 @@
 
     python tests/mutants.py [--every 10]     (`make mutants`; not part of CI)
 
-A mutant is one operator, comparison, constant, call or branch of `physical.py` or `viability.py`
+A mutant is one operator, comparison, constant, call or branch of `physical.py`, `pooling.py` or
+`viability.py`
 changed. Each runs in a process of its own, forked from one that has imported everything: there the
 code of the functions is exchanged in place, so that whoever imported them by name has the mutant.
 Prints the survivors; the exit code is 1 if fewer than 90 % are killed. Which survivors change nothing
@@ -162,10 +163,10 @@ def main() -> int:
     sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "learning")]
     import scipy.optimize  # noqa: F401  # imported once, before the forks
 
-    from cans.learning import physical, viability
+    from cans.learning import physical, pooling, viability
 
     count, survivors = 0, []
-    for module in (physical, viability):
+    for module in (physical, pooling, viability):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         assert survives(module, ast.parse(source)), "the tests fail without any mutant"
         for line, what, tree in islice(mutants(source), 0, None, every):

@@ -187,10 +187,10 @@ class Pool:
         v = sigma_u @ theta
         expected = theta @ v
         level = theta @ b_u / expected if expected > 0 else 0.0
-        if n < self.d + 5 or expected == 0 or variance == 0:
+        if n < self.d + 5 or expected == 0 or variance == 0 or not upload:
             return 0.0, level
         spread = expected + v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v)
-        return (theta @ b_u - expected) / sqrt(variance * spread), level
+        return (theta @ b_u - expected) / sqrt(variance * spread * len(upload)), level
 
     def past_at(self, level):
         n = sum(row.worth for row in self.rows)
@@ -245,7 +245,8 @@ class Part:
             self.buffer = self.buffer[: self.on_its_way or 0]
             self.own = []
             self.pace = 1.0
-        self.copy, self.heard, self.merges = pool.rows, pool.time, pool.merges
+        self.copy, self.merges = pool.rows, pool.merges
+        self.heard = max(pool.time, self.heard)
 
     def estimate(self):
         rows, d = self.copy + self.buffer, self.x.shape[1]
@@ -276,14 +277,17 @@ def choose(parts, viable):
     return argmin(scores)
 
 
-def cans(x, pool_of, active, measure, probe, time_probe, offline, numbers, immediate=True):
+def cans(
+    x, pool_of, active, measure, probe, time_probe, arrivals, offline, numbers, immediate=True
+):
     """Picks and, for each round, how many uploads it made.
 
     x            features of every choice: front-end, link, server
     pool_of      for each device the names of its three pools
     active       which device acts in each round
     measure      (t, p) -> the three latencies of choice p in round t
-    probe        features of a probe, or None; time_probe: t -> what it takes
+    probe        features of each size of a probe, or None; time_probe: t -> what the smallest takes
+    arrivals     m -> what the probes of each size take device m when it arrives
     offline      for each device a list of (p, front-end latency)
     """
     viable = numbers.viable or viable_choices(x[FRONT], x[LINK])[0]
@@ -312,6 +316,21 @@ def cans(x, pool_of, active, measure, probe, time_probe, offline, numbers, immed
         for m, parts in enumerate(devices):
             parts[i].adopt(pool(m, i))
 
+    for m, parts in enumerate(devices):  # everyone arrives
+        part = parts[LINK]
+        if probe is None:
+            continue
+        for i in range(3):
+            if pool(m, i).merges != parts[i].merges:
+                parts[i].adopt(pool(m, i))
+        for features, milliseconds in zip(probe, arrivals(m), strict=True):
+            part.observe(features, milliseconds)
+        start_upload(m, LINK)
+        if immediate:
+            sent = part.send(pool(m, LINK), 0.0)
+            if pool(m, LINK).epoch == part.epoch:
+                part.copy = part.copy + sent
+
     picks, uploads = [], []
     last = len(x[FRONT]) - 1
     for t, m in enumerate(active):
@@ -331,9 +350,12 @@ def cans(x, pool_of, active, measure, probe, time_probe, offline, numbers, immed
         latencies = measure(t, p)
         for i, part in enumerate(parts):
             part.observe(x[i][p], latencies[i])
+            if x[i][p].any():
+                part.heard = max(time, part.heard)
             silent = i == LINK and time - part.heard > numbers.probe_after
             if silent and p == last and probe is not None:
-                part.observe(probe, time_probe(t))
+                part.observe(probe[0], time_probe(t))
+                part.heard = time
             if not part.buffer or part.on_its_way is not None:
                 continue
             start_upload(m, i)

@@ -16,7 +16,7 @@ from random_worlds import sudden_change, world_of
 from test_reference_cans import by_the_reference
 
 import reference_cans
-from cans.learning import layout, physical
+from cans.learning import layout, physical, pooling
 from cans.learning.laws.tiny_fleet import random_table
 from cans.learning.policies import POLICIES, Hyperparameters
 from cans.learning.viability import offered_choices
@@ -30,11 +30,11 @@ noise_variance = physical.noise_variance
 MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "no pruning": (layout, "viable_choices", offered_choices),
     "no carry-over": (
-        physical, "carried_over", lambda pool, upload, ridge: np.zeros_like(pool)),
-    "no trust": (physical, "trust", lambda residual: 1.0),
+        pooling, "carried_over", lambda pool, upload, ridge: np.zeros_like(pool)),
+    "no trust": (pooling, "trust", lambda residual: 1.0),
     "no pace": (physical, "pace", lambda own, theta, variance, spread: 1.0),
     "no floors": (physical, "apply_floors", lambda low, floor, viable: low),
-    "no detector": (physical, "alarmed", lambda alarm, residual: False),
+    "no detector": (pooling, "alarmed", lambda alarm, residual: False),
     "noise nine times too large": (
         physical, "noise_variance", lambda *given: 9.0 * noise_variance(*given)),
 }  # fmt: skip

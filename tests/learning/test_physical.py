@@ -1,4 +1,4 @@
-"""Every function of `physical.py` against dense formulas, SciPy, or numbers worked out by hand."""
+"""Every function of `physical.py` and `pooling.py` against dense formulas, SciPy, or by hand."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import reference_cans
-from cans.learning import physical
+from cans.learning import physical, pooling
 from cans.learning.arrays import LearnerState, new_pools
 from cans.learning.layout import fleet_state
 from cans.learning.linear import cholesky, inverse_from
-from cans.learning.policies import POLICIES, Hyperparameters
+from cans.learning.policies import EVENT_TRIGGERED, POLICIES, Hyperparameters
 from cans.learning.table import PartitionTable
 from reference_cans import Row
 
@@ -63,6 +63,12 @@ def test_importance_is_one_over_the_noise() -> None:
     assert [physical.importance(ms) for ms in (0.0, 3.0, 9.0, -9.0)] == [1.0, 0.5, 0.1, 0.1]
 
 
+def reference_latency(state: LearnerState, *given) -> float:
+    """What the noise of an observation is judged by."""
+    expected, residual = physical.expectation(state, *given)
+    return given[-1] if residual > physical.FAR else expected
+
+
 def ten_rows(slope: float = 20.0) -> list[Row]:
     """The front-end of `TABLE`: 20 ms per unit of each feature, 1 ms of noise."""
     return [Row(TABLE.front[1 + i % 3], TABLE.front[1 + i % 3].sum() * slope + (-1.0) ** i)
@@ -73,11 +79,11 @@ def test_the_reference_is_the_latency_until_something_is_expected() -> None:
     state = a_state()
     _, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
     state.synced[1, FRONT] = packed(ten_rows()[:6], 2)
-    assert physical.reference_latency(state, 1, FRONT, per_ms, -8.0) == 8.0
+    assert reference_latency(state, 1, FRONT, per_ms, -8.0) == 8.0
     pooled(state, 1, FRONT, ten_rows()[:7])  # d + 5
     expected = float(TABLE.front[2] @ state.physics.theta[1, FRONT])
     assert 20.0 < expected < 30.0
-    assert physical.reference_latency(state, 1, FRONT, per_ms, -8.0) == pytest.approx(expected)
+    assert reference_latency(state, 1, FRONT, per_ms, -8.0) == pytest.approx(expected)
 
 
 def test_the_reference_is_the_latency_of_something_else() -> None:
@@ -87,9 +93,9 @@ def test_the_reference_is_the_latency_of_something_else() -> None:
     expected = float(TABLE.front[2] @ state.physics.theta[1, FRONT])
     far = 5 * state.physics.deviation[1, FRONT] / sqrt(9 / (9 + expected**2))
     for beyond, reference in ((0.99 * far, expected), (1.01 * far, expected + 1.01 * far)):
-        found = physical.reference_latency(state, 1, FRONT, per_ms, expected + beyond)
+        found = reference_latency(state, 1, FRONT, per_ms, expected + beyond)
         assert found == pytest.approx(reference)
-    found = physical.reference_latency(state, 1, FRONT, per_ms, expected - 3 * far)
+    found = reference_latency(state, 1, FRONT, per_ms, expected - 3 * far)
     assert found == pytest.approx(expected)
 
 
@@ -320,8 +326,8 @@ def test_surprise_and_carry_over_equal_the_dense_ones(seed, d, level, ridge) -> 
     pool = reference_cans.Pool(d, ridge, rows)
     z, found_level = pool.residual(upload)
     before, sent = packed(rows, d), packed(upload, d)
-    assert physical.surprise(before, sent, ridge, d) == pytest.approx(z, rel=1e-5, abs=1e-9)
-    past = physical.carried_over(before, sent, ridge)
+    assert pooling.surprise(before, sent, ridge, d) == pytest.approx(z, rel=1e-5, abs=1e-9)
+    past = pooling.carried_over(before, sent, ridge)
     np.testing.assert_allclose(
         past, packed(pool.past_at(found_level), d, count=0), rtol=1e-5, atol=1e-9
     )
@@ -332,12 +338,12 @@ def test_a_pool_is_tested_once_it_knows_enough() -> None:
     x = np.ones(1)
     rows = [Row(x, 10.0 + (-1) ** i) for i in range(6)]
     upload = packed([Row(x, 40.0)], 1)
-    assert physical.surprise(packed(rows[:5], 1), upload, 0.1, 1) == 0.0
-    assert physical.surprise(packed(rows, 1), upload, 0.1, 1) > 3.0
-    assert physical.surprise(packed(rows, 1), upload, 0.1, 2) == 0.0
-    assert physical.surprise(packed(rows, 1), packed([], 1), 0.1, 1) == 0.0
+    assert pooling.surprise(packed(rows[:5], 1), upload, 0.1, 1) == 0.0
+    assert pooling.surprise(packed(rows, 1), upload, 0.1, 1) > 3.0
+    assert pooling.surprise(packed(rows, 1), upload, 0.1, 2) == 0.0
+    assert pooling.surprise(packed(rows, 1), packed([], 1), 0.1, 1) == 0.0
     quiet = packed([Row(x, 0.0)] * 9, 1)
-    assert physical.surprise(quiet, upload, 0.1, 1) == 0.0
+    assert pooling.surprise(quiet, upload, 0.1, 1) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -345,7 +351,7 @@ def test_a_pool_is_tested_once_it_knows_enough() -> None:
 )
 def test_the_past_is_carried_over_to_a_slower_level_alone(level, worth) -> None:
     rows = [Row(np.ones(1), 10.0)] * 9
-    past = physical.carried_over(packed(rows, 1), packed([Row(np.ones(1), 10 * level)], 1), 1e-12)
+    past = pooling.carried_over(packed(rows, 1), packed([Row(np.ones(1), 10 * level)], 1), 1e-12)
     assert past[-2] == pytest.approx(worth)
     assert past[-1] == 0.0
     if worth:
@@ -355,18 +361,18 @@ def test_the_past_is_carried_over_to_a_slower_level_alone(level, worth) -> None:
 
 def test_little_past_is_carried_over_whole() -> None:
     rows = [Row(np.ones(1), 10.0, 0.25)]
-    past = physical.carried_over(packed(rows, 1), packed([Row(np.ones(1), 20.0)], 1), 1e-12)
+    past = pooling.carried_over(packed(rows, 1), packed([Row(np.ones(1), 20.0)], 1), 1e-12)
     assert past[-2] == pytest.approx(0.25)
 
 
 def test_trust_is_full_up_to_three_deviations() -> None:
-    values = [physical.trust(z) for z in (0.0, 3.0, -3.0, 6.0, -12.0)]
+    values = [pooling.trust(z) for z in (0.0, 3.0, -3.0, 6.0, -12.0)]
     assert values == [1.0, 1.0, 1.0, 0.5, 0.25]
 
 
 def sounded(*residuals: float) -> list[bool]:
     alarm = np.zeros(2)
-    return [physical.alarmed(alarm, residual) for residual in residuals]
+    return [pooling.alarmed(alarm, residual) for residual in residuals]
 
 
 def test_three_observations_far_off_sound_the_alarm() -> None:
@@ -381,11 +387,11 @@ def test_three_observations_far_off_sound_the_alarm() -> None:
 
 def test_the_sums_never_fall_below_nothing() -> None:
     alarm = np.zeros(2)
-    physical.alarmed(alarm, 0.5)
+    pooling.alarmed(alarm, 0.5)
     assert alarm.tolist() == [0.0, 0.0]
-    physical.alarmed(alarm, 5.0)
+    pooling.alarmed(alarm, 5.0)
     assert alarm.tolist() == [3.0, 0.0]
-    physical.alarmed(alarm, -2.0)
+    pooling.alarmed(alarm, -2.0)
     assert alarm.tolist() == [0.0, 1.0]
 
 
@@ -396,7 +402,8 @@ def test_merging_equals_the_dense_pool() -> None:
     for t in range(80):
         level = 1.0 if t < 40 else 3.0
         upload = [replace(row, y=row.y * level) for row in _same_theta(rng)]
-        physical.merge(pools, 1, LINK, packed(upload, 2), float(t), 0.01, True, 2)
+        epoch = int(pools.epoch[1, LINK])
+        pooling.merge(pools, 1, LINK, packed(upload, 2), epoch, float(t), 0.01, True, 2)
         dense.take(upload, dense.epoch, float(t))
         np.testing.assert_allclose(
             pools.statistics[1, LINK][:-1], packed(dense.rows, 2)[:-1], rtol=1e-7, atol=1e-9
@@ -418,7 +425,7 @@ def test_a_pool_that_is_not_watched_takes_everything_whole() -> None:
     pools = new_pools(1, 3, 1)
     rows = [Row(np.ones(1), 10.0)] * 9 + [Row(np.ones(1), 1000.0)] * 9
     for t, row in enumerate(rows):
-        physical.merge(pools, 0, LINK, packed([row], 1), 5.0 - t, 0.01, False, 1)
+        pooling.merge(pools, 0, LINK, packed([row], 1), 0, 5.0 - t, 0.01, False, 1)
     np.testing.assert_allclose(pools.statistics[0, LINK], packed(rows, 1), rtol=1e-12)
     assert pools.epoch[0, LINK] == 0
     assert pools.round[0, LINK] == 18
@@ -427,14 +434,60 @@ def test_a_pool_that_is_not_watched_takes_everything_whole() -> None:
 
 def test_what_the_server_has_taken_in_is_added_to_our_copy() -> None:
     state = a_state()
-    state.synced[1, LINK] = 2.0
-    state.sent[1, LINK] = 3.0
-    state.synced_time[1, LINK] = 5.0
+    state.synced[1, LINK], state.local[1, LINK], state.sent[1, LINK] = 2.0, 4.0, 3.0
+    state.heard[1, LINK], state.round[1, LINK] = 5.0, 6
     state.physics.stale[:] = False
-    physical.credit(state, 1, LINK, 4.0)
+    pooling.confirm(state, 1, LINK, 0, 7, 4.0)
     assert (state.synced[1, LINK] == 5.0).all()
-    assert state.synced_time[1, LINK] == 5.0
+    assert (state.local[1, LINK] == 1.0).all(), "observed since"
+    assert not state.sent[1, LINK].any()
+    assert state.heard[1, LINK] == 5.0, "time never runs backwards"
     assert state.physics.stale[1, LINK]
-    physical.credit(state, 1, LINK, 7.0)
-    assert state.synced_time[1, LINK] == 7.0
     assert not state.synced[0].any()
+
+
+@pytest.mark.parametrize(("epoch", "round_"), [(1, 9), (0, 6)], ids=["another epoch", "older"])
+def test_a_copy_that_is_newer_or_of_another_epoch_is_left_alone(epoch, round_) -> None:
+    state = a_state()
+    state.synced[1, LINK], state.local[1, LINK], state.sent[1, LINK] = 2.0, 3.0, 3.0
+    state.round[1, LINK] = 6
+    pooling.confirm(state, 1, LINK, epoch, round_, 4.0)
+    assert (state.synced[1, LINK] == 2.0).all()
+    assert not state.local[1, LINK].any()
+
+
+def test_an_upload_of_an_ended_epoch_is_retired() -> None:
+    pools = new_pools(1, 3, 1)
+    pools.epoch[0, LINK] = 2
+    pooling.merge(pools, 0, LINK, packed([Row(np.ones(1), 10.0)], 1), 1, 5.0, 0.01, True, 1)
+    assert not pools.statistics.any()
+    np.testing.assert_allclose(pools.retired[0, LINK], packed([Row(np.ones(1), 10.0)], 1))
+    assert pools.round[0, LINK] == 0
+
+
+def test_what_is_taken_off_an_upload_is_kept_as_doubted() -> None:
+    pools = new_pools(1, 3, 1)
+    rows = [Row(np.ones(1), 10.0 + (-1) ** i) for i in range(9)]
+    pools.statistics[0, LINK] = packed(rows, 1)
+    upload = packed([Row(np.ones(1), 40.0)], 1)
+    pooling.merge(pools, 0, LINK, upload, 0, 5.0, 0.01, True, 1)
+    both = pools.statistics[0, LINK] - packed(rows, 1) + pools.doubted[0, LINK]
+    np.testing.assert_allclose(both, upload, rtol=1e-9)
+    assert 0.0 < pools.doubted[0, LINK, -2] < 1.0
+    assert pools.doubted[0, LINK, -1] == 0.0, "doubted weight stands for no observation"
+
+
+def test_a_surprise_goes_out_alone() -> None:
+    state = a_state(EVENT_TRIGGERED["cans-events"])
+    pooled(state, 1, FRONT, ten_rows())
+    at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
+    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+    physical.learn(state, 1, FRONT, at_zero, per_ms, expected)
+    physical.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
+    pooling.send(state, 1, FRONT)
+    assert state.sent[1, FRONT, -1] == 1.0
+    assert state.sent[1, FRONT, -3] > state.local[1, FRONT, -3] / 2
+    pooling.acknowledge(state, 1, FRONT)
+    assert state.local[1, FRONT, -1] == 1.0
+    pooling.send(state, 1, FRONT)
+    np.testing.assert_array_equal(state.sent[1, FRONT], state.local[1, FRONT])

@@ -39,8 +39,9 @@ def by_the_reference(world: World, episode: Episode, numbers, immediate: bool = 
         [(world.type_of[m], world.network_of[m], 0) for m in range(world.devices)],
         episode.active.tolist(),
         measure,
-        None if table.probe is None else table.probe[0],
-        lambda t: object_loop._probe(world, episode, t),
+        table.probe,
+        lambda t: object_loop.timed_probe(world, episode, t),
+        lambda m: object_loop.arrival_probes(world, episode, m),
         [
             list(zip(choices, latencies, strict=True))
             for choices, latencies in zip(episode.offline_choice, episode.offline_ms, strict=True)

@@ -12,7 +12,7 @@ TABLE = make_world("layered", "resnet50", 3).table
 
 @pytest.mark.parametrize("policy", ["cans", "fedlinucb-dw", "linucb"])
 def test_resuming_changes_nothing(policy) -> None:
-    edge = EdgeAggregator()
+    edge = EdgeAggregator(policy_named(policy))
     learner = DeviceLearner(TABLE, policy_named(policy))
     for download in edge.join(learner.join([(5, 3.0), (12, 8.0)])):
         learner.adopt(download)

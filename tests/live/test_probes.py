@@ -41,7 +41,7 @@ def of_the_link(server: Running, network: str) -> int:
     )
 
 
-def test_the_first_device_of_a_network_times_it(tmp_path: Path) -> None:
+def test_every_device_times_its_network_when_it_arrives(tmp_path: Path) -> None:
     model = toy(table=probed_table())
     with running(model, terms=terms("cans")) as server:
         folders = (tmp_path / name for name in "abc")
@@ -49,16 +49,19 @@ def test_the_first_device_of_a_network_times_it(tmp_path: Path) -> None:
         with Device(server.address, model, state=next(folders), network="wifi", hooks=paced):
             wait_until(lambda: of_the_link(server, "wifi") == len(PROBE_BYTES))
             with (
-                Device(server.address, model, state=next(folders), network="wifi") as second,
+                Device(
+                    server.address, model, state=next(folders), network="wifi", pace_mbps=8.0
+                ) as second,
                 Device(server.address, model, state=next(folders), network="lte") as other,
             ):
                 wait_until(lambda: of_the_link(server, "lte") == len(PROBE_BYTES))
+                wait_until(lambda: of_the_link(server, "wifi") == 2 * len(PROBE_BYTES))
                 second.settle()
                 other.settle()
                 # The pool tells the second one how slow 8 Mbit/s are, and that byte by byte.
                 mean, _ = second._experience.learner.predictions()  # type: ignore[union-attr]
-                assert 8 * LARGEST / 8e3 * 0.7 < mean[0] < 8 * LARGEST / 8e3 * 1.5
-        assert of_the_link(server, "wifi") == len(PROBE_BYTES)
+                assert 8 * LARGEST / 8e3 * 0.7 < mean[0] < 8 * LARGEST / 8e3 * 6  # a busy machine
+        assert of_the_link(server, "wifi") == 2 * len(PROBE_BYTES)
 
 
 def test_a_probe_may_be_larger_than_any_tensor(tmp_path: Path) -> None:
@@ -86,9 +89,8 @@ def test_which_exchanges_are_wanted(tmp_path: Path) -> None:
         now = device._clock.now()
         assert not learner.wants_probe(now)
         assert learner.wants_probe(now + 60.0)  # what was told is old
-        assert not learner.wants_all_probes()
+        assert learner.wants_all_probes()  # should it arrive somewhere again
         table = learner.table
-        assert DeviceLearner(table, learner.policy).wants_all_probes()
         for never in ("fedlinucb-dw", "cans-no-probes"):
             assert not DeviceLearner(table, policy_named(never)).wants_all_probes()
         # An answer that came when the terms had changed is of no use, and does no harm.

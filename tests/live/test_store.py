@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from cans.errors import InputError, Refused, StoreError
-from cans.learning import EdgeAggregator, SufficientStatistics, Upload
+from cans.learning import (
+    EdgeAggregator,
+    Hyperparameters,
+    SufficientStatistics,
+    Upload,
+    policy_named,
+)
+from cans.learning.edge import rules_of
 from cans.learning.grouping import SPAN, Family
 from cans.live.store import Judged, MemoryStore, Refusals, Store, open_store
 from tests.live.postgres import Postgres
@@ -104,7 +111,7 @@ def total(store: Store) -> int:
 
 
 def test_merging_equals_the_aggregator(store: Store) -> None:
-    edge = EdgeAggregator()
+    edge = EdgeAggregator(policy_named(KEY.policy))
     for i in range(20):
         each = upload(f"device-{i % 3}", i // 3, seed=i, key=KEY if i % 2 else OTHER)
         expected = edge.merge(each, 7.0)
@@ -116,12 +123,13 @@ def test_merging_equals_the_aggregator(store: Store) -> None:
 
 
 def test_pools_start_anew_as_the_aggregator_does(store: Store) -> None:
-    edge = EdgeAggregator()
+    policy = policy_named("cans")
+    edge, rules = EdgeAggregator(policy), rules_of(policy, Hyperparameters(), "link")
     key = KEY._replace(policy="cans", part="link", scope="network:lab")
     for i in range(60):
         each = Upload("a", "first", key, 0, i, statistics(i, 1) if i < 30 else slow(i))
         expected = edge.merge(each, 10.0 * i)
-        ((download, *_),) = store.merge([Judged(each)], 10.0 * i)
+        ((download, *_),) = store.merge([Judged(each, rules=rules)], 10.0 * i)
         assert download.statistics.equals(expected.statistics)
         assert (download.epoch, download.round) == (expected.epoch, expected.round)
     assert sum(account.total for account in store.accounts()) == 60

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cans.learning import linear
-from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters, policy_named
+from cans.learning.policies import (
+    ABLATIONS,
+    EVENT_TRIGGERED,
+    POLICIES,
+    Hyperparameters,
+    policy_named,
+)
 from cans.simulation.engines import fast
 from cans.simulation.engines.arrays import lay_out, new_record
 from cans.simulation.run import DELIVERIES, Settings, draw, play, play_fleet
@@ -67,7 +73,7 @@ def test_compiled_equals_the_object_loop(policy, configuration, seed) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("policy", ABLATIONS)
+@pytest.mark.parametrize("policy", [*ABLATIONS, *EVENT_TRIGGERED])
 @settings(max_examples=2)
 @given(configuration=configurations, seed=st.integers(0, 2**32))
 def test_compiled_equals_the_object_loop_without_an_ingredient(policy, configuration, seed) -> None:

@@ -31,7 +31,6 @@ class Physics(NamedTuple):
     nonnegative: bool  # theta >= 0, and the floors that follow from it
     viable: BoolArray  # (choices,)                can win for some possible theta
     floor: Array  # (parts, choices, choices)      what p costs at least, in units of what q costs
-    dimension: IntArray  # (parts,)                features without the padding
     spread: (
         Array  # (parts,)                      how much devices of one pool differ; 0: not at all
     )
@@ -53,6 +52,11 @@ class PoolState(NamedTuple):
     epoch: IntArray  # (pools, parts)
     round: IntArray  # (pools, parts)              merges so far
     alarm: Array  # (pools, parts, 2)              evidence of having become slower, and faster
+    retired: Array  # (pools, parts, size)         of epochs that ended, late uploads included
+    doubted: Array  # (pools, parts, size)         what was taken off uploads that were far off
+    told: Array  # (pools, parts, size)            what the present edition says
+    edition: IntArray  # (pools, parts)            grows when the pool is news: see `exchange.py`
+    news: Array  # (2,)                            how far it must have moved, or grown, to be news
 
 
 class LearnerState(NamedTuple):
@@ -63,13 +67,19 @@ class LearnerState(NamedTuple):
     sums_per_ms: Array  # (parts, choices, size)   ... and what each millisecond adds to them
     informative: BoolArray  # (parts, choices)     False where x = 0: nothing to learn there
     uses_local: BoolArray  # (parts,)              estimates use own observations at once
+    dimension: IntArray  # (parts,)                features without the padding
     threshold: Array  # (parts,)                   log(1 + alpha); infinite: nothing is uploaded
+    events: BoolArray  # (parts,)                  uploads when it matters: see `exchange.py`
+    young: float  # observations per part beyond one per feature up to which a pool hears of all
     ridge: float  # lambda
-    synced: Array  # (devices, parts, size)        the last download
-    synced_time: Array  # (devices, parts)         when the server last merged into it
-    epoch: IntArray  # (devices, parts)            of the pool that was adopted
+    synced: Array  # (devices, parts, size)        the last download, and what was confirmed since
+    heard: Array  # (devices, parts)               when anybody, as far as is known, last observed
+    epoch: IntArray  # (devices, parts)            of the pool that was adopted ...
+    round: IntArray  # (devices, parts)            ... and how many merges it had seen
     local: Array  # (devices, parts, size)         observed, not (yet) taken in by the server
     sent: Array  # (devices, parts, size)          the share of `local` that is on its way
+    retired: Array  # (devices, parts, size)       observed for an epoch that had already ended
+    startling: Array  # (devices, parts, size)     the share of `local` that was far off
     reach: Array  # (devices, parts, choices, d)   X (ridge I + Sigma)^-1; empty: not refined
     mean: Array  # (devices, parts, choices)       <theta, x>
     norm: Array  # (devices, parts, choices)       |x| in the norm of (ridge I + Sigma)^-1
@@ -91,6 +101,8 @@ def new_state(
     uses_local: Sequence[bool],
     radius: Sequence[Array | float],
     threshold: Sequence[float],
+    events: Sequence[bool],
+    young: float,
     ridge: float,
     physics: Physics | None = None,
 ) -> LearnerState:
@@ -109,13 +121,19 @@ def new_state(
         sums_per_ms=sums_per_ms,
         informative=np.asarray(rows.any(axis=2)),
         uses_local=np.array(uses_local, dtype=np.bool_),
+        dimension=np.array([each.shape[1] for each in features], dtype=np.int64),
         threshold=np.array(threshold, dtype=np.float64),
+        events=np.array(events, dtype=np.bool_),
+        young=young,
         ridge=float(ridge),
         synced=np.zeros((devices, parts, size)),
-        synced_time=np.zeros((devices, parts)),
+        heard=np.zeros((devices, parts)),
         epoch=np.zeros((devices, parts), dtype=np.int64),
+        round=np.zeros((devices, parts), dtype=np.int64),
         local=np.zeros((devices, parts, size)),
         sent=np.zeros((devices, parts, size)),
+        retired=np.zeros((devices, parts, size)),
+        startling=np.zeros((devices, parts, size)),
         reach=np.zeros((refined, parts, choices, dimension)),
         mean=np.zeros((devices, parts, choices)),
         norm=np.zeros((devices, parts, choices)),
@@ -135,7 +153,6 @@ def no_physics() -> Physics:
         nonnegative=False,
         viable=flag,
         floor=np.zeros((0, 0, 0)),
-        dimension=np.zeros(0, dtype=np.int64),
         spread=number,
         front_part=-1,
         server_part=-1,
@@ -148,14 +165,22 @@ def no_physics() -> Physics:
     )
 
 
-def new_pools(pools: int, parts: int, dimension: int) -> PoolState:
-    """Pools of nothing."""
+def new_pools(
+    pools: int, parts: int, dimension: int, news: tuple[float, float] = (np.inf, np.inf)
+) -> PoolState:
+    """Pools of nothing; unless told otherwise, nothing that happens to them is news."""
+    shape = (pools, parts, statistics_size(dimension))
     return PoolState(
-        statistics=np.zeros((pools, parts, statistics_size(dimension))),
-        time=np.zeros((pools, parts)),
-        epoch=np.zeros((pools, parts), dtype=np.int64),
-        round=np.zeros((pools, parts), dtype=np.int64),
-        alarm=np.zeros((pools, parts, 2)),
+        statistics=np.zeros(shape),
+        time=np.zeros(shape[:2]),
+        epoch=np.zeros(shape[:2], dtype=np.int64),
+        round=np.zeros(shape[:2], dtype=np.int64),
+        alarm=np.zeros((*shape[:2], 2)),
+        retired=np.zeros(shape),
+        doubted=np.zeros(shape),
+        told=np.zeros(shape),
+        edition=np.zeros(shape[:2], dtype=np.int64),
+        news=np.array(news),
     )
 
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from cans.learning import linear, physical
+from cans.learning import choosing, linear, physical
 from cans.learning.arrays import Array, BoolArray, LearnerState
 from cans.learning.congestion import Load, toll
 from cans.learning.grouping import outgrown
@@ -51,6 +51,8 @@ class Context(NamedTuple):
 
 
 NOTHING_SPECIAL = Context()
+_NOBODY_ASKED = np.zeros(0, dtype=np.bool_)
+_NO_NORMALS = np.zeros(0)
 
 SOONER, FASTER_BY = 0.1, 0.5
 """A server that answers in less than half the expected time is asked again ten times as soon."""
@@ -103,6 +105,7 @@ class DeviceLearner:
             )
             for number, part in enumerate(policy.parts)
         }
+        self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._frame = 0
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
@@ -154,20 +157,18 @@ class DeviceLearner:
         context = context or NOTHING_SPECIAL
         self._frame += 1
         self.get_ready()
-        if self.policy.choose in (Choose.LOCAL, Choose.OFFLOAD, Choose.UNIFORM):
-            return self._made(self._unlearned(context), False)
+        how, allowed = self._how, context.allowed
+        if how > choosing.SAMPLED:
+            everything = np.ones(self.table.choices, dtype=np.bool_)
+            allowed = everything if allowed is None else allowed
+            return self._made(choosing.choose_blindly(how, allowed, context.uniform), False)
         scores = self._scores(context)
         charge = self._charge(context)
-        if context.allowed is not None:
-            scores = np.where(context.allowed, np.minimum(scores, linear.LARGE), np.inf)
-        if (
-            self.policy.forced_sampling
-            and linear.must_not_stay_local(self._frame)
-            and np.isfinite(scores[: self.table.local]).any()  # somewhere else is allowed
-        ):
-            scores = scores.copy()
-            scores[self.table.local] = np.inf
-        index, tied = linear.lowest(scores)
+        forced = self.policy.forced_sampling and choosing.must_not_stay_local(self._frame)
+        restricted = allowed is not None
+        index, tied = choosing.choose_lowest(
+            scores, allowed if allowed is not None else _NOBODY_ASKED, restricted, forced
+        )
         self.tied += tied
         return self._charged(self._made(index, tied, float(scores[index])), charge)
 
@@ -186,7 +187,7 @@ class DeviceLearner:
             if latency is None:
                 continue
             if self._state.informative[part.number, index]:
-                part.observe(index, latency)
+                part.observe(index, latency, time)
             if part.wants_upload():
                 uploads.append(part.upload())
         return tuple(uploads)
@@ -198,14 +199,12 @@ class DeviceLearner:
             self._hopeful = latency < FASTER_BY * expected
 
     def wants_probe(self, time: float) -> bool:
-        """Whether to time the smallest exchange of `table.probe`: this device stays local and
-        nobody has told of the link for a while. Rate-limited by the pool itself: one device's probe
-        answers for all."""
+        """Whether to time the smallest exchange of `table.probe`: this device stays local, and has
+        neither used its link nor heard of it for a while."""
         part = self._parts.get("link")
         if part is None or self.table.probe is None:
             return False
-        heard = self._state.synced_time[0, part.number]
-        return bool(time - heard > self.policy.probe_after_s)
+        return bool(time - self._state.heard[0, part.number] > self.policy.probe_after_s)
 
     def wants_work(self, time: float) -> bool:
         """Whether to send real work beside an answer made here: nobody has told of the server for a
@@ -214,7 +213,7 @@ class DeviceLearner:
         part = self._parts.get("server")
         if part is None or not self.policy.load_aware or self.policy.probe_after_s == inf:
             return False
-        silent = time - self._state.synced_time[0, part.number]
+        silent = time - self._state.heard[0, part.number]
         return bool(silent > self.policy.probe_after_s * (SOONER if self._hopeful else 1.0))
 
     @property
@@ -235,11 +234,9 @@ class DeviceLearner:
         return float(self._state.mean[0, part.number, 0])
 
     def wants_all_probes(self) -> bool:
-        """Whether to time every exchange of `table.probe`: nobody has ever told of this link."""
-        part = self._parts.get("link")
-        if part is None or self.table.probe is None or self.policy.probe_after_s == inf:
-            return False
-        return not self._state.synced[0, part.number, -2] > 0.0
+        """Whether to time every exchange of `table.probe` when it arrives at a server."""
+        has_link = "link" in self._parts and self.table.probe is not None
+        return has_link and self.policy.probe_after_s < inf
 
     def observe_probe(self, latencies: Sequence[float], time: float = 0.0) -> tuple[Upload, ...]:
         """Learn from timed exchanges, the first ones of `table.probe`; they feed the link part
@@ -253,7 +250,8 @@ class DeviceLearner:
             row = np.zeros(self._state.rows.shape[2])
             row[: len(features)] = features
             part.accumulate(row, latency)
-        return (part.upload(),) if part.in_flight is None else ()
+        self._state.heard[0, part.number] = max(time, self._state.heard[0, part.number])
+        return (part.upload(),) if part.wants_upload() else ()
 
     def adopt(self, download: Download) -> None:
         """Alg. 1 lines 11-12: estimate with what the server returned from now on."""
@@ -264,7 +262,7 @@ class DeviceLearner:
 
     def acknowledge(self, download: Download) -> None:
         """Take note that an upload has arrived, without adopting the pool it went into."""
-        self._parts[download.key.part].credit(download)
+        self._parts[download.key.part].confirm(download)
 
     def flush(self) -> tuple[Upload, ...]:
         """Upload every shared part now, trigger or not; what is already on its way goes again."""
@@ -306,7 +304,7 @@ class DeviceLearner:
         if self._parts:
             learned = self._state.mean[0].sum(axis=0)
             physics = self._state.physics
-            lowest = physics.low[0].sum(axis=0) if physics.used else self._optimistic(1.0)
+            lowest = physics.low[0].sum(axis=0) if physics.used else self._optimistic()
             mean, width = mean + learned, learned - lowest
         return mean, width
 
@@ -331,38 +329,24 @@ class DeviceLearner:
 
     # --- inside ---
 
-    def _unlearned(self, context: Context) -> int:
-        """The choice of a policy that looks at nothing."""
-        rows = list(range(self.table.choices))
-        if context.allowed is not None:
-            rows = [row for row in rows if context.allowed[row]]
-        match self.policy.choose:
-            case Choose.LOCAL:
-                return rows[-1]
-            case Choose.OFFLOAD:
-                return rows[0]
-            case _:
-                return rows[int(context.uniform * len(rows))]
+    def _optimistic(self) -> Array:
+        state = self._state
+        return linear.optimistic(state.mean[0], state.norm[0], state.radius[0], 1.0)
 
     def _scores(self, context: Context) -> Array:
         known = self._known if context.known is None else context.known
         if not self._parts:
             return np.zeros(self.table.choices) if known is None else known
-        if self.policy.choose is Choose.SAMPLED:
-            if context.normals is None:
-                raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
-            scores = linear.sampled(self._state, 0, context.normals)
+        if self._how == choosing.SAMPLED and context.normals is None:
+            raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
+        charge = self._charge(context)
+        if charge is not None:
+            scores = physical.charged_scores(self._state, 0, charge.sum(axis=0))
         else:
             weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
-            charge = self._charge(context)
-            scores = self._optimistic(weight) if charge is None else self._crowded(charge)
+            normals = _NO_NORMALS if context.normals is None else context.normals
+            scores = choosing.learned_scores(self._state, 0, self._how, weight, normals)
         return scores if known is None else scores + known
-
-    def _optimistic(self, weight: float) -> Array:
-        if self._state.physics.used:
-            return physical.physical_scores(self._state, 0)
-        state = self._state
-        return linear.optimistic(state.mean[0], state.norm[0], state.radius[0], weight)
 
     def _charge(self, context: Context) -> Array | None:
         """(2, choices) wait and toll of every choice; None: nobody waits, or this policy has not
@@ -373,9 +357,6 @@ class DeviceLearner:
         service = self._state.mean[0, part.number]
         wait = np.where(self._state.informative[part.number], load.wait_ms, 0.0)
         return np.stack([wait, context.toll * toll(service, load)])
-
-    def _crowded(self, charge: Array) -> Array:
-        return physical.charged_scores(self._state, 0, charge.sum(axis=0))
 
     def _charged(self, choice: Choice, charge: Array | None) -> Choice:
         if charge is None:

@@ -7,13 +7,14 @@ the simulator and inside a database transaction on a server.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from cans.learning import physical
+from cans.learning import pooling
+from cans.learning.arrays import Array, PoolState, new_pools
 from cans.learning.messages import Download, PoolKey, Upload
-from cans.learning.policies import policy_named
+from cans.learning.policies import Hyperparameters, Policy
 from cans.learning.statistics import SufficientStatistics
 
 
@@ -38,21 +39,18 @@ class Received:
 
 @dataclass(frozen=True)
 class Rules:
-    """Whether a pool is watched, and may start anew; the paper's never are."""
+    """How uploads enter a pool; the paper's are never watched."""
 
-    watched: bool = False
+    watched: bool = False  # what is far off counts for less, and too much of it starts it anew
     ridge: float = 0.01
 
 
 PLAIN = Rules()
 
 
-def rules_of(key: PoolKey) -> Rules:
-    """The rules of a pool: its policy is part of its name."""
-    policy = policy_named(key.policy)
-    part = policy.part(key.part)
-    ridge = PLAIN.ridge if policy.ridge is None else policy.ridge
-    return Rules(part.watched, ridge)
+def rules_of(policy: Policy, hyperparameters: Hyperparameters, part: str) -> Rules:
+    """The rules of the pools of one part of a policy."""
+    return Rules(policy.part(part).watched, policy.ridge_of(hyperparameters))
 
 
 @dataclass(frozen=True)
@@ -71,60 +69,56 @@ class Pool:
     def empty(cls, dimension: int) -> Pool:
         return cls(SufficientStatistics.zero(dimension))
 
+    def as_arrays(self) -> PoolState:
+        """One pool of one part, as `pooling.py` wants it."""
+        width = self.statistics.dimension
+        state = new_pools(1, 1, width)
+        state.statistics[0, 0] = self.statistics.pack(width)
+        state.time[0, 0], state.epoch[0, 0], state.round[0, 0] = self.time, self.epoch, self.round
+        state.alarm[0, 0] = self.alarm
+        for kept, array in ((self.retired, state.retired), (self.doubted, state.doubted)):
+            if kept is not None:
+                array[0, 0] = kept.pack(width)
+        return state
+
+    @classmethod
+    def from_arrays(cls, state: PoolState, dimension: int) -> Pool:
+        return cls(
+            SufficientStatistics.unpack(state.statistics[0, 0], dimension),
+            int(state.epoch[0, 0]),
+            int(state.round[0, 0]),
+            float(state.time[0, 0]),
+            (float(state.alarm[0, 0, 0]), float(state.alarm[0, 0, 1])),
+            _unless_empty(state.retired[0, 0], dimension),
+            _unless_empty(state.doubted[0, 0], dimension),
+        )
+
+
+def _unless_empty(statistics: Array, dimension: int) -> SufficientStatistics | None:
+    return SufficientStatistics.unpack(statistics, dimension) if statistics.any() else None
+
 
 def merged(
     pool: Pool, received: Received, upload: Upload, time: float = 0.0, rules: Rules = PLAIN
 ) -> tuple[Pool, Received]:
-    """Alg. 2 lines 3 and 7, made safe: a repeat changes nothing, a late epoch is retired.
+    """`pooling.merge` for one pool, at most once per upload: a repeat changes nothing.
 
     `received` is what this pool has taken in from the upload's sender before; `time` is the
     server's.
     """
     if upload.sequence in received:
         return pool, received
-    received = received.including(upload.sequence)
-    if upload.epoch < pool.epoch:
-        return replace(pool, retired=_plus(pool.retired, upload.statistics)), received
-    pool, fresh = replace(pool, time=max(pool.time, time)), upload.statistics
-    if rules.watched:
-        pool, fresh = _watched(pool, fresh, rules)
-    return replace(pool, statistics=pool.statistics + fresh, round=pool.round + 1), received
+    state, width = pool.as_arrays(), pool.statistics.dimension
+    sums = upload.statistics.pack(width)
+    pooling.merge(state, 0, 0, sums, upload.epoch, time, rules.ridge, rules.watched, width)
+    return Pool.from_arrays(state, width), received.including(upload.sequence)
 
 
-def _watched(
-    pool: Pool, upload: SufficientStatistics, rules: Rules
-) -> tuple[Pool, SufficientStatistics]:
-    """The pool with the evidence of this upload, or started anew if that was too much; and as
-    much of the upload as is believed."""
-    width = pool.statistics.dimension
-    alarm = np.array(pool.alarm)
-    residual = physical.surprise(
-        pool.statistics.pack(width), upload.pack(width), rules.ridge, width
-    )
-    if physical.alarmed(alarm, residual):
-        past = physical.carried_over(pool.statistics.pack(width), upload.pack(width), rules.ridge)
-        return restarted(pool, SufficientStatistics.unpack(past, width)), upload
-    trusted = upload.scaled(physical.trust(residual))
-    doubted = _plus(pool.doubted, replace(upload - trusted, count=0))
-    return replace(pool, alarm=(float(alarm[0]), float(alarm[1])), doubted=doubted), trusted
-
-
-def restarted(pool: Pool, past: SufficientStatistics | None = None) -> Pool:
-    """A reset is a decision of the server: a new epoch, and what was known is retired. Of its past
-    it may start with sums that stand for no observation."""
-    return replace(
-        pool,
-        statistics=past or SufficientStatistics.zero(pool.statistics.dimension),
-        epoch=pool.epoch + 1,
-        alarm=(0.0, 0.0),
-        retired=_plus(pool.retired, pool.statistics),
-    )
-
-
-def _plus(
-    retired: SufficientStatistics | None, statistics: SufficientStatistics
-) -> SufficientStatistics:
-    return statistics if retired is None else retired + statistics
+def restarted(pool: Pool) -> Pool:
+    """The pool in its next epoch, of which nothing is known yet."""
+    state, width = pool.as_arrays(), pool.statistics.dimension
+    pooling.start_anew(state, 0, 0, np.zeros_like(state.statistics[0, 0]))
+    return Pool.from_arrays(state, width)
 
 
 Sender = tuple[PoolKey, str, str]  # pool, device, incarnation
@@ -133,7 +127,9 @@ Sender = tuple[PoolKey, str, str]  # pool, device, incarnation
 class EdgeAggregator:
     """Holds the pools of a fleet and merges uploads into them."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy, hyperparameters: Hyperparameters | None = None) -> None:
+        numbers = hyperparameters or Hyperparameters()
+        self._rules = {part.name: rules_of(policy, numbers, part.name) for part in policy.parts}
         self.pools: dict[PoolKey, Pool] = {}
         self.received: dict[Sender, Received] = {}
 
@@ -152,7 +148,7 @@ class EdgeAggregator:
             )
         sender = (upload.key, upload.device, upload.incarnation)
         received = self.received.get(sender, Received())
-        pool, received = merged(pool, received, upload, time, rules_of(upload.key))
+        pool, received = merged(pool, received, upload, time, self._rules[upload.key.part])
         self.pools[upload.key], self.received[sender] = pool, received
         return download_of(upload.key, pool, upload.sequence)
 

@@ -12,10 +12,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cans.learning.arrays import Array
-from cans.learning.linear import b_of, cholesky, inverse_from, log_determinant, sigma_of, times
+from cans.learning.arrays import Array, LearnerState
+from cans.learning.linear import (
+    b_of,
+    cholesky,
+    inverse_from,
+    log_determinant,
+    sigma_of,
+    times,
+    wants_upload,
+)
 from cans.learning.messages import Download, PoolKey
 from cans.learning.physical import noise_variance, nonnegative_theta
+
+YOUNG = 20.0
+"""Observations beyond one per feature up to which a pool is told of every one at once."""
+
+HEARTBEAT = 200.0
+"""Observations that a device keeps to itself at most: a pool that is used must not look silent."""
 
 MOVED = 1.0
 """A pool is news when its estimate has moved by more than this many of its own standard errors."""
@@ -32,18 +46,35 @@ Version = tuple[int, int]  # of a pool: epoch, round
 # --- arrays: also compiled -----------------------------------------------------------------------
 
 
-def is_news(told: Array, now: Array, ridge: float, dimension: int) -> bool:
+def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
+    """Whether what a device has observed of a part would change somebody's mind: the determinant
+    criterion; for parts with events also a surprise, a young pool, or much that was kept back."""
+    observed = state.local[device, part, -1]
+    if observed == 0.0:
+        return False
+    if state.events[part]:
+        known = state.synced[device, part, -2]
+        if known < state.dimension[part] + state.young or observed >= HEARTBEAT:
+            return True
+        if state.startling[device, part, -1] > 0.0:
+            return True
+    return wants_upload(state, device, part)
+
+
+def is_news(
+    told: Array, now: Array, ridge: float, dimension: int, moved: float, grown: float
+) -> bool:
     """Whether a pool says something else than when its watchers were last told of it."""
     before = cholesky(sigma_of(told, ridge))
     after = cholesky(sigma_of(now, ridge))
-    if log_determinant(after) - log_determinant(before) > GROWN:
+    if log_determinant(after) - log_determinant(before) > grown:
         return True
     inverse = inverse_from(after)
     theta = nonnegative_theta(inverse, b_of(now))
     step = theta - nonnegative_theta(inverse_from(before), b_of(told))
     variance = noise_variance(now, theta, sigma_of(now, 0.0), dimension)
     distance = (step * times(sigma_of(told, 0.0), step)).sum()
-    return bool(distance > MOVED * MOVED * variance)
+    return bool(distance > moved * moved * variance)
 
 
 # --- the server's side ---------------------------------------------------------------------------
@@ -61,7 +92,7 @@ class Editions:
         width = pool.statistics.dimension
         now = pool.statistics.pack(width)
         number, epoch, told = self._told.get(pool.key, (0, -1, now))
-        if epoch == pool.epoch and not is_news(told, now, self.ridge, width):
+        if epoch == pool.epoch and not is_news(told, now, self.ridge, width, MOVED, GROWN):
             return False
         self._told[pool.key] = (number + 1, pool.epoch, now)
         return True

@@ -8,6 +8,7 @@ from math import inf, log1p
 import numpy as np
 
 from cans.learning.arrays import Array, LearnerState, Physics, new_state, padded, statistics_size
+from cans.learning.exchange import YOUNG
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.table import PartitionTable
 from cans.learning.viability import floors, offered_choices, viable_choices
@@ -44,7 +45,9 @@ def fleet_state(
         uses_local=[part.uses_local or not part.shared for part in parts],
         radius=[(radius or {}).get(part.name, default) for part in parts],
         threshold=[_threshold(part, hyperparameters) for part in parts],
-        ridge=hyperparameters.ridge if policy.ridge is None else policy.ridge,
+        events=[part.shared and part.events for part in parts],
+        young=YOUNG,
+        ridge=policy.ridge_of(hyperparameters),
         physics=_physics(policy, table, features, devices) if policy.physical else None,
     )
 
@@ -53,7 +56,9 @@ def _threshold(part: Part, hyperparameters: Hyperparameters) -> float:
     """Growth of log det beyond which a part is uploaded."""
     if not part.shared:
         return inf
-    return -1.0 if part.eager else log1p(hyperparameters.alpha)
+    if part.eager:
+        return -1.0
+    return log1p(hyperparameters.alpha if part.alpha is None else part.alpha)
 
 
 def _physics(
@@ -71,7 +76,6 @@ def _physics(
         nonnegative=policy.physical.nonnegative,
         viable=considered(table, policy.physical.codecs),
         floor=np.array([floors(part) for part in rows]),
-        dimension=np.array([each.shape[1] for each in features]),
         spread=np.array([part.spread for part in policy.parts]),
         front_part=names.index("front") if both else -1,
         server_part=names.index("server") if both else -1,

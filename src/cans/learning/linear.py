@@ -19,10 +19,6 @@ from cans.learning.arrays import Array, LearnerState
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
 
-LARGE = 1e300
-"""Score of a choice that is allowed though it cannot win: better than that of a forbidden one."""
-
-
 # --- small dense linear algebra ------------------------------------------------------------------
 
 
@@ -126,14 +122,6 @@ def lowest(scores: Array) -> tuple[int, bool]:
     return int(close.argmax()), bool(np.count_nonzero(close) > 1)
 
 
-def must_not_stay_local(frame: int) -> bool:
-    """ANS's forced sampling: every ceil(T^(1/4)) frames, T = 200 doubling as frames pass it."""
-    horizon = 200
-    while horizon < frame:
-        horizon *= 2
-    return frame % int(np.ceil(horizon**0.25)) == 0
-
-
 # --- observe -------------------------------------------------------------------------------------
 
 
@@ -171,6 +159,9 @@ def growth(state: LearnerState, device: int, part: int) -> float:
     """log det(Sigma + Sigma_loc) - log det(Sigma), both with the ridge (Alg. 1 line 8)."""
     everything = state.synced[device, part] + state.local[device, part]
     grown = log_determinant(cholesky(sigma_of(everything, state.ridge)))
+    if state.physics.used:
+        base = log_determinant(cholesky(sigma_of(state.synced[device, part], state.ridge)))
+        return float(grown - base)
     return float(grown - state.log_det[device, part])
 
 
@@ -183,6 +174,8 @@ def wants_upload(state: LearnerState, device: int, part: int) -> bool:
     """
     if state.threshold[part] < 0.0:  # a policy that shares every observation
         return bool(state.local[device, part, -1] > 0.0)
+    if state.gain[device, part] <= state.threshold[part]:
+        return False
     state.gain[device, part] = growth(state, device, part)
     return bool(state.gain[device, part] > state.threshold[part])
 
@@ -218,29 +211,16 @@ def estimate(state: LearnerState, device: int, part: int) -> None:
 
 
 def adopt(state: LearnerState, device: int, part: int, pool: Array, time: float) -> None:
-    """Use a downloaded pool, as it was at `time`, to estimate from now on.
+    """Use a pool, into which the server merged last at `time`, to estimate from now on.
 
     Alg. 2 lines 4-5 and 8-9, Alg. 1 line 12.
     """
     state.synced[device, part] = pool
-    state.synced_time[device, part] = time
+    state.heard[device, part] = max(time, state.heard[device, part])
     state.gain[device, part] = 0.0
     if state.physics.used:
         state.physics.stale[device, part] = True
-        return
-    estimate(state, device, part)
-    if state.local[device, part, -1] > 0.0:  # observed since the upload was made
-        state.gain[device, part] = growth(state, device, part)
-
-
-# --- upload --------------------------------------------------------------------------------------
-
-
-def snapshot(state: LearnerState, device: int, part: int) -> None:
-    """Remember what an upload carries (Alg. 1 line 9)."""
-    state.sent[device, part] = state.local[device, part]
-
-
-def acknowledged(state: LearnerState, device: int, part: int) -> None:
-    """The server has it: drop it from the buffer, and nothing that was observed meanwhile."""
-    state.local[device, part] -= state.sent[device, part]
+    else:
+        estimate(state, device, part)
+    if state.threshold[part] < np.inf and state.local[device, part, -1] > 0.0:
+        state.gain[device, part] = growth(state, device, part)  # observed since the upload was made

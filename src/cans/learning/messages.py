@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from cans.learning.statistics import SufficientStatistics
 
+DELIVERIES = ("immediate", "next-contact")
+"""When uploads travel: at once, as in the paper, or with the next request."""
+
 
 class PoolKey(NamedTuple):
     """Which observations belong together. Two keys never mix."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cans.learning import linear, physical
+from cans.learning import exchange, linear, physical, pooling
 from cans.learning.arrays import Array, LearnerState, contributions
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Part, Policy, Pool
@@ -52,19 +52,22 @@ class PartLearner:
         self.dimension = table.columns(part.explains).shape[1]
         self.key = pool_key(part, table, policy, identity)
         self.fleet_threshold = hyperparameters.fleet_threshold if policy.fleet_sync else 0.0
-        self.epoch = 0
         self.sequence = 0
-        self.round = 0  # of the pool that was adopted last
         self.in_flight: Upload | None = None
-        self.retired = SufficientStatistics.zero(self.dimension)
         if not state.physics.used:
             linear.estimate(state, 0, number)
+
+    @property
+    def epoch(self) -> int:
+        return int(self.state.epoch[0, self.number])
 
     def read(self, holders: Array) -> SufficientStatistics:
         return SufficientStatistics.unpack(holders[0, self.number], self.dimension)
 
     def write(self, statistics: SufficientStatistics, holders: Array) -> None:
         holders[0, self.number] = statistics.pack(self.state.rows.shape[2])
+
+    # --- observing ---
 
     def start(self, offline: Sequence[tuple[int, float]]) -> Upload | None:
         # Alg. 1 line 2. What is pooled leaves the local buffer for good with sequence 0.
@@ -73,15 +76,16 @@ class PartLearner:
             for choice, latency in offline:
                 self.accumulate(offline_row(self.part, self.table, choice, width), latency)
         if not self.part.shared:
-            linear.estimate(self.state, 0, self.number)
+            if not self.state.physics.used:
+                linear.estimate(self.state, 0, self.number)
             return None
         return self.upload()
 
-    def observe(self, choice: int, latency: float) -> None:
+    def observe(self, choice: int, latency: float, time: float) -> None:
         state, number = self.state, self.number
+        state.heard[0, number] = max(time, state.heard[0, number])
         if state.physics.used:
-            at_zero, per_ms = state.sums_at_zero[number, choice], state.sums_per_ms[number, choice]
-            physical.learn(state, 0, number, at_zero, per_ms, latency)
+            physical.observe_physically(state, 0, number, choice, latency)
         else:
             linear.observe(state, 0, number, choice, latency)
 
@@ -92,18 +96,19 @@ class PartLearner:
             physical.learn(self.state, 0, self.number, at_zero, per_ms, latency)
         else:
             linear.accumulate(self.state.local[0, self.number], at_zero, per_ms, latency)
+        self.state.gain[0, self.number] = np.inf  # how much it teaches has to be computed
+
+    # --- uploading ---
 
     def wants_upload(self) -> bool:
         if self.in_flight is not None:
             return False
         if self.fleet_threshold:
             return linear.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
-        if self.state.gain[0, self.number] <= self.state.threshold[self.number]:
-            return False
-        return linear.wants_upload(self.state, 0, self.number)
+        return self.part.shared and exchange.upload_is_due(self.state, 0, self.number)
 
     def upload(self) -> Upload:
-        linear.snapshot(self.state, 0, self.number)
+        pooling.send(self.state, 0, self.number)
         self.in_flight = self._named(self.sequence, self.read(self.state.sent))
         self.sequence += 1
         return self.in_flight
@@ -112,77 +117,62 @@ class PartLearner:
         who = self.identity
         return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics)
 
+    # --- adopting ---
+
     def adopt(self, download: Download) -> None:
-        self.acknowledge(download)
-        if download.epoch < self.epoch:
-            return  # an old pool that was overtaken by a reset
-        if download.epoch > self.epoch:
-            self._retire()
-            self.epoch = download.epoch
-            if self.state.physics.used:  # the device's own past belongs to the ended epoch too
-                self.state.physics.own[0, self.number] = 0.0
-                self.state.physics.pace[0, self.number] = 1.0
-        elif download.round < self.round:
-            return  # overtaken by a fresher download; its acknowledgement still counted
-        self.round = download.round
-        self._use(download.statistics, download.time)
+        if self._arrived(download):
+            pooling.acknowledge(self.state, 0, self.number)
+        pool = download.statistics.pack(self.state.rows.shape[2])
+        version = download.epoch, download.round
+        pooling.take_in(self.state, 0, self.number, pool, *version, download.time)
 
-    def _use(self, pool: SufficientStatistics, time: float) -> None:
-        linear.adopt(self.state, 0, self.number, pool.pack(self.state.rows.shape[2]), time)
+    def confirm(self, download: Download) -> None:
+        """Take note that an upload has arrived, without adopting the pool it went into."""
+        if self._arrived(download):
+            version = download.epoch, download.round
+            pooling.confirm(self.state, 0, self.number, *version, download.time)
 
-    def acknowledge(self, download: Download) -> None:
-        if self.in_flight is not None and download.acknowledged == self.in_flight.sequence:
-            linear.acknowledged(self.state, 0, self.number)
-            self.in_flight = None
+    def _arrived(self, download: Download) -> bool:
+        """Whether this answers the upload on its way, which then is no longer."""
+        if self.in_flight is None or download.acknowledged != self.in_flight.sequence:
+            return False
+        self.in_flight = None
+        return True
 
-    def credit(self, download: Download) -> None:
-        """As `acknowledge`, for who does not adopt the pool now: our copy of it has the upload too,
-        unless it is newer than that, or of another epoch."""
-        arrived = self.in_flight is not None and download.acknowledged == self.in_flight.sequence
-        self.acknowledge(download)
-        same = download.epoch == self.epoch and download.round > self.round
-        if arrived and same and self.state.physics.used:
-            physical.credit(self.state, 0, self.number, download.time)
-
-    def _retire(self) -> None:
-        # What is in the buffer was observed for an epoch that the server has ended. What is on
-        # its way stays there: the server retires it when it arrives.
-        buffered = self.read(self.state.local)
-        kept = SufficientStatistics.zero(self.dimension)
-        if self.in_flight is not None:
-            kept = self.in_flight.statistics
-        self.retired += buffered - kept
-        self.write(kept, self.state.local)
+    # --- keeping ---
 
     def record(self) -> PartRecord:
-        physics = self.state.physics
+        state = self.state
         return PartRecord(
             self.key,
             self.epoch,
             self.sequence,
-            self.read(self.state.synced),
-            self.read(self.state.local),
+            self.read(state.synced),
+            self.read(state.local),
             None if self.in_flight is None else self.in_flight.statistics,
-            self.retired,
+            self.read(state.retired),
             None if self.in_flight is None else self.in_flight.epoch,
-            float(self.state.synced_time[0, self.number]),
-            self.read(physics.own) if physics.used else None,
+            float(state.heard[0, self.number]),
+            self.read(state.physics.own) if state.physics.used else None,
         )
 
     def restore(self, record: PartRecord) -> None:
-        self.epoch, self.sequence, self.retired = record.epoch, record.sequence, record.retired
-        self.write(record.local, self.state.local)
+        state = self.state
+        state.epoch[0, self.number], self.sequence = record.epoch, record.sequence
+        state.round[0, self.number] = 0
+        self.write(record.retired, state.retired)
+        self.write(record.local, state.local)
+        self.write(record.sent or SufficientStatistics.zero(self.dimension), state.sent)
         self.in_flight = None
         if record.sent is not None:
-            self.write(record.sent, self.state.sent)
             upload = self._named(self.sequence - 1, record.sent)
             # Sent before a reset that this device has since heard of: still of the older epoch.
             epoch = record.epoch if record.sent_epoch is None else record.sent_epoch
             self.in_flight = replace(upload, epoch=epoch)
-        physics = self.state.physics
-        if physics.used and record.own is not None:
-            self.write(record.own, physics.own)
-        self._use(record.synced, record.synced_time)
+        if state.physics.used and record.own is not None:
+            self.write(record.own, state.physics.own)
+        pool = record.synced.pack(state.rows.shape[2])
+        linear.adopt(state, 0, self.number, pool, record.synced_time)
 
 
 def offline_row(part: Part, table: PartitionTable, choice: int, width: int) -> Array:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, LearnerState, PoolState
-from cans.learning.linear import b_of, cholesky, inverse_from, scaled, sigma_of, times
+from cans.learning.arrays import Array, BoolArray, LearnerState
+from cans.learning.linear import b_of, cholesky, inverse_from, sigma_of, times
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
@@ -22,17 +22,11 @@ FLOOR_MS = 3.0
 PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.3
 """Before residuals speak: noise of three tenths of the latency, worth two observations."""
 
-SLOWER, FASTER = (6.0, 2.0, 11.0), (4.0, 1.0, 8.0)
-"""Clip, drift and alarm level of the cumulative sum of standardised residuals in each direction:
-three observations far off sound it, one liar among honest devices never does. A busy machine is
-slower for a second or so in all that it is asked, which is no change that would last; it is never
-faster."""
-
-TRUST = 3.0
-"""Standardised residual beyond which an upload is taken at less than its full weight."""
-
 FAR = 5.0
 """Standardised residual beyond which an observation is of something else than what was expected."""
+
+SURPRISING = 3.0
+"""Standardised residual beyond which others should hear of an observation at once."""
 
 TIE_BREAK = 0.01
 """Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
@@ -49,18 +43,30 @@ def importance(reference: float) -> float:
     return float(FLOOR_MS**2 / (FLOOR_MS**2 + reference * reference))
 
 
+def observe_physically(
+    state: LearnerState, device: int, part: int, choice: int, latency: float
+) -> None:
+    """Take in one measured latency of a choice, as `linear.observe` does for the paper's parts."""
+    at_zero, per_ms = state.sums_at_zero[part, choice], state.sums_per_ms[part, choice]
+    weight = learn(state, device, part, at_zero, per_ms, latency)
+    state.gain[device, part] += weight * state.norm[device, part, choice] ** 2
+
+
 def learn(
     state: LearnerState, device: int, part: int, at_zero: Array, per_ms: Array, latency: float
-) -> None:
-    """Add an observation to the buffer for the pool, and to what the device keeps of its own.
+) -> float:
+    """Add an observation to the buffer for the pool, and to what the device keeps of its own;
+    returns its weight.
 
     The pool learns what an average device would have measured: the latency over this one's pace.
     Otherwise fast devices, which choose other points than slow ones, would bend its picture.
     """
     physics = state.physics
-    observation = (at_zero + latency * per_ms) * importance(
-        reference_latency(state, device, part, per_ms, latency)
-    )
+    expected, residual = expectation(state, device, part, per_ms, latency)
+    # What its noise is judged by is the expected latency, which this noise has not touched; or,
+    # where something else has happened, the latency.
+    weight = importance(latency if residual > FAR else expected)
+    observation = (at_zero + latency * per_ms) * weight
     observation[-3] = observation[-3] + observation[-2] * latency * latency
     observation[-2:] = 1.0
     physics.own[device, part] += observation
@@ -68,21 +74,26 @@ def learn(
     observation[square:-3] /= physics.pace[device, part]
     observation[-3] /= physics.pace[device, part] ** 2
     state.local[device, part] += observation
+    if abs(residual) > SURPRISING:
+        state.startling[device, part] += observation
     physics.stale[device, part] = True
+    return weight
 
 
-def reference_latency(
+def expectation(
     state: LearnerState, device: int, part: int, per_ms: Array, latency: float
-) -> float:
-    """What an observation's noise is judged by: the expected latency, which this noise has not
-    touched; or, where nothing is expected yet or something else has happened, the latency."""
+) -> tuple[float, float]:
+    """The latency that was expected, in ms, and the standardised residual of the measured one;
+    the latency itself and 0 where nothing is expected yet."""
     physics = state.physics
-    if state.synced[device, part, -2] < physics.dimension[part] + MATURE:
-        return abs(latency)
+    if state.synced[device, part, -2] < state.dimension[part] + MATURE:
+        return abs(latency), 0.0
     square = state.rows.shape[2] ** 2
     expected = (per_ms[square:-3] * physics.theta[device, part]).sum()
-    far = FAR * physics.deviation[device, part] / np.sqrt(importance(expected))
-    return float(latency if latency - expected > far else expected)
+    if physics.deviation[device, part] <= 0.0:
+        return expected, 0.0
+    scale = np.sqrt(importance(expected)) / physics.deviation[device, part]
+    return expected, (latency - expected) * scale
 
 
 # --- estimate ------------------------------------------------------------------------------------
@@ -141,7 +152,7 @@ def estimate_physically(state: LearnerState, device: int, part: int) -> None:
     theta = times(inverse, b_of(known))
     if physics.nonnegative:
         theta = nonnegative_theta(inverse, b_of(known))
-    variance = noise_variance(known, theta, sigma_of(known, 0.0), physics.dimension[part])
+    variance = noise_variance(known, theta, sigma_of(known, 0.0), state.dimension[part])
     if physics.spread[part] > 0.0:
         own = physics.own[device, part]
         physics.pace[device, part] = pace(own, theta, variance, physics.spread[part])
@@ -205,92 +216,3 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
 def physical_scores(state: LearnerState, device: int) -> Array:
     """The scores of all choices where nobody waits."""
     return charged_scores(state, device, np.zeros(state.rows.shape[1]))
-
-
-# --- merge ---------------------------------------------------------------------------------------
-
-
-def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
-    """Standardised residual of an upload under its pool's estimate; positive: slower than thought.
-
-    Σ <theta, x> (y - <theta, x>) needs the sums alone, so that it works for any upload.
-    `dimension` is without the padding: it counts what has to be learned.
-    """
-    if pool[-2] < dimension + MATURE:
-        return 0.0
-    inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
-    theta = nonnegative_theta(inverse, b_of(pool))
-    variance = noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
-    direction = times(sigma_of(upload, 0.0), theta)
-    explained = (theta * direction).sum()
-    uncertain = explained + (direction * times(inverse, direction)).sum()
-    if explained <= 0.0 or variance <= 0.0:
-        return 0.0
-    score = (theta * b_of(upload)).sum() - explained
-    return float(score / np.sqrt(variance * uncertain))
-
-
-def carried_over(pool: Array, upload: Array, ridge: float) -> Array:
-    """What a pool that has changed starts anew with: nothing if it became faster, which is worth
-    trying out; if it became slower, its past at the level of the upload that sounded the alarm.
-    What was not worth trying before is not now, and a slow trial is what costs most.
-
-    The past counts for the square root of what it was worth, so that the present soon overrules it.
-    Observations weigh about 1 / latency^2: b scales by 1 / level and Sigma by its square.
-    """
-    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
-    explained = (theta * times(sigma_of(upload, 0.0), theta)).sum()
-    level = (theta * b_of(upload)).sum() / explained if explained > 0.0 else 0.0
-    if level <= 1.0 or pool[-2] <= 0.0:
-        return np.zeros_like(pool)
-    square = theta.shape[0] * theta.shape[0]
-    past: Array = pool * min(np.sqrt(1.0 / pool[-2]), 1.0)
-    past[:square] /= level * level
-    past[square:-3] /= level
-    past[-1] = 0.0
-    return past
-
-
-def trust(residual: float) -> float:
-    """Huber's weight: what is far off counts for no more than what is just believable."""
-    return float(min(1.0, TRUST / max(abs(residual), TRUST)))
-
-
-def alarmed(alarm: Array, residual: float) -> bool:
-    """Page's cumulative sums, one per direction; true when either passes the alarm level."""
-    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1], 0.0)
-    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1], 0.0)
-    return bool(alarm[0] > SLOWER[2] or alarm[1] > FASTER[2])
-
-
-def merge(
-    pools: PoolState,
-    pool: int,
-    part: int,
-    upload: Array,
-    time: float,
-    ridge: float,
-    watched: bool,
-    dimension: int,
-) -> None:
-    """Alg. 2 lines 3 and 7, for pools that may start anew."""
-    statistics = pools.statistics[pool, part]
-    pools.time[pool, part] = max(time, pools.time[pool, part])
-    trusted = upload
-    if watched:
-        residual = surprise(statistics, upload, ridge, dimension)
-        trusted = scaled(upload, trust(residual))
-        if alarmed(pools.alarm[pool, part], residual):
-            statistics[:] = carried_over(statistics, upload, ridge)
-            pools.alarm[pool, part] = 0.0
-            pools.epoch[pool, part] += 1
-            trusted = upload
-    statistics += trusted
-    pools.round[pool, part] += 1
-
-
-def credit(state: LearnerState, device: int, part: int, time: float) -> None:
-    """What the server has taken in is in its pool: add it to our copy until a newer one comes."""
-    state.synced[device, part] += state.sent[device, part]
-    state.synced_time[device, part] = max(time, state.synced_time[device, part])
-    state.physics.stale[device, part] = True

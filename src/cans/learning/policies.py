@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import inf
 
 from cans.errors import InputError, unknown_name
+from cans.learning.table import SEGMENTS
 
 
 class Pool(StrEnum):
@@ -47,9 +48,21 @@ class Part:
     pool: Pool
     warm: bool = False  # starts from the offline experience
     uses_local: bool = False  # estimates with its own observations before any download
+    alpha: float | None = None  # its own determinant criterion; None: the hyper-parameter's
     eager: bool = False  # uploads every observation, without waiting for the determinant
+    events: bool = False  # also uploads what is surprising, and all while its pool is young; the
+    # server tells of its pool when it matters: see `exchange.py`
     watched: bool = False  # starts anew when its predictions stay off in one direction
     spread: float = 0.0  # devices of the pool differ by about this share; each learns its factor
+
+    def __post_init__(self) -> None:
+        _require(0 < len(self.name) <= 64 and self.name.isprintable(), "a part needs a name")
+        _require(
+            bool(self.explains) and set(self.explains) <= set(SEGMENTS),
+            f"part {self.name!r} must explain some of {', '.join(SEGMENTS)}",
+        )
+        _require(self.alpha is None or 0 < self.alpha < inf, "alpha must be positive")
+        _require(0 <= self.spread < inf, "spread must be finite and not negative")
 
     @property
     def shared(self) -> bool:
@@ -64,6 +77,9 @@ class Physical:
     kappa: float = 2.0  # width in estimated standard deviations; 0: the constant beta instead
     prune: bool = True  # leave out choices that no possible theta makes best
     codecs: bool = True  # a choice is a point with a codec; False: the first codec alone
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.kappa < inf, "kappa must be finite and not negative")
 
 
 @dataclass(frozen=True)
@@ -89,9 +105,25 @@ class Policy:
     forced_sampling: bool = False  # ANS: sometimes the local choice is forbidden
     key_frames: bool = False  # ANS: explore less on important frames
 
+    def __post_init__(self) -> None:
+        _require(0 < len(self.name) <= 64 and self.name.isprintable(), "a policy needs a name")
+        names = [part.name for part in self.parts]
+        _require(len(set(names)) == len(names), f"policy {self.name!r} has two parts of one name")
+        _require(self.ridge is None or 0 < self.ridge < inf, "ridge must be positive")
+        _require(set(self.knows) <= set(SEGMENTS), f"knows must be of {', '.join(SEGMENTS)}")
+        _require(self.probe_after_s > 0, "probe_after_s must be positive")
+        _require(
+            not (self.fleet_sync and (self.physical or self.fresh)),
+            "fleet_sync goes with plain parts alone",
+        )
+
     @property
     def learns(self) -> bool:
         return bool(self.parts)
+
+    def ridge_of(self, hyperparameters: Hyperparameters) -> float:
+        """lambda: the policy's own, else that of the hyper-parameters."""
+        return hyperparameters.ridge if self.ridge is None else self.ridge
 
     def part(self, name: str) -> Part:
         """The part of this name."""
@@ -133,8 +165,7 @@ def _require(condition: bool, message: str) -> None:
         raise InputError(message)
 
 
-_ALL = ("front", "link", "server")
-_JOINT = Part("joint", _ALL, Pool.DEVICE)
+_JOINT = Part("joint", SEGMENTS, Pool.DEVICE)
 _FRONT = Part("front", ("front",), Pool.GROUP)
 _BACK = Part("back", ("link", "server"), Pool.EVERYONE)
 
@@ -234,10 +265,18 @@ POLICIES: dict[str, Policy] = {
             fleet_sync=True,
         ),
         Policy("lints", "LinTS", (_JOINT,), choose=Choose.SAMPLED),
-        Policy("neurosurgeon", "Neurosurgeon", knows=_ALL),
-        Policy("oracle", "Oracle", knows=_ALL, truth=True),
+        Policy("neurosurgeon", "Neurosurgeon", knows=SEGMENTS),
+        Policy("oracle", "Oracle", knows=SEGMENTS, truth=True),
     )
 }
+
+
+EVENT_TRIGGERED: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (_each_part("cans-events", alpha=1.0, eager=False, events=True),)
+}
+"""`cans` that exchanges only what matters: a tenth of the bytes. Not the default yet: a pool that
+hears little is slow to notice a change, and believes one liar sooner (`docs/policy-cans.md`)."""
 
 
 CLUSTERED: dict[str, Policy] = {
@@ -250,9 +289,13 @@ CLUSTERED: dict[str, Policy] = {
 """Clustered federated bandits that the paper cites, for comparison; in simulation only."""
 
 
+DEFAULT_POLICY = "cans"
+"""What simulations and servers use unless told otherwise."""
+
+
 def policy_named(name: str) -> Policy:
     """The policy of this name; an unknown name is an error that lists the known ones."""
-    for known in (POLICIES, ABLATIONS, CLUSTERED):
+    for known in (POLICIES, ABLATIONS, EVENT_TRIGGERED, CLUSTERED):
         if name in known:
             return known[name]
-    raise unknown_name("policy", name, [*POLICIES, *CLUSTERED])
+    raise unknown_name("policy", name, [*POLICIES, *EVENT_TRIGGERED, *CLUSTERED])

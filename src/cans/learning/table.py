@@ -12,6 +12,9 @@ from cans.learning.arrays import Array
 SEGMENTS = ("front", "link", "server")
 """The three latencies that make up a round, in the order they happen."""
 
+PROBE_BYTES = (8 << 10, 64 << 10)
+"""What exchanges that are timed for their own sake send, smallest first."""
+
 
 @dataclass(frozen=True, eq=False)
 class PartitionTable:

@@ -67,7 +67,9 @@ def serve(
     store: Annotated[
         str, typer.Option(metavar="URL", help="sqlite:FILE, postgresql://... or memory:")
     ] = DEFAULT_STORE,
-    policy: Annotated[str | None, typer.Option(help="How the fleet learns.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="How the fleet learns; MODULE:NAME of your own (cans).")
+    ] = None,
     delivery: Annotated[
         str, typer.Option(help="When uploads travel: immediate or next-contact.")
     ] = "immediate",
@@ -339,11 +341,13 @@ def _terms(
     lowest: float,
     highest: float,
 ) -> Terms:
-    from cans.learning import Hyperparameters, policy_named
+    from cans.learning import Hyperparameters
     from cans.learning.plausibility import Limits
-    from cans.live.wire.terms import Terms, default_policy
+    from cans.learning.policies import DEFAULT_POLICY
+    from cans.live.wire.terms import Terms
+    from cans.own_policy import find_policy
 
-    chosen = policy_named(policy or default_policy())
+    chosen = find_policy(policy or DEFAULT_POLICY)
     given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     if fresh is None:
         fresh = chosen.fresh

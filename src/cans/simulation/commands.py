@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cans.errors import InputError
-from cans.learning.policies import Hyperparameters
+from cans.learning.policies import DEFAULT_POLICY, Hyperparameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,9 @@ def register(app: typer.Typer, measure_prototype: Measure) -> None:
 
 def simulate(
     model: Annotated[str, typer.Option(help="vgg16, resnet50 or vit_b16.")] = "vgg16",
-    policy: Annotated[str, typer.Option(help="Learning method.")] = "fedlinucb-dw",
+    policy: Annotated[
+        str, typer.Option(help="Learning method, or MODULE:NAME of your own.")
+    ] = DEFAULT_POLICY,
     world: Annotated[str, typer.Option(help="Where it learns.")] = "paper",
     devices: Annotated[int, typer.Option(help="Size of the fleet.")] = 25,
     rounds: Annotated[int, typer.Option(help="Inferences, one device each.")] = 2500,
@@ -274,9 +276,7 @@ def _print_table(result: Simulation) -> None:
     from rich.table import Table
 
     document = result.document()
-    table = Table(
-        title=f"{result.settings.policy} on {result.settings.model}, world {result.settings.world}"
-    )
+    table = Table(title=f"{document['policy']} on {document['model']}, world {document['world']}")
     for heading in ("seed", "regret (s)", "mean latency (ms)", "error (ms)", "uploads"):
         table.add_column(heading, justify="right")
     for label, row in (

@@ -10,7 +10,6 @@ import numpy as np
 
 from cans.learning.arrays import Array, IntArray
 from cans.learning.messages import statistics_bytes
-from cans.learning.policies import policy_named
 from cans.simulation.engines.fast import Record
 from cans.simulation.worlds.world import World
 
@@ -74,7 +73,7 @@ def running_mean(values: Array) -> Array:
 
 def measure(seed: int, record: Record, world: World, settings: Settings) -> Run:
     """Sum up a record."""
-    policy = policy_named(settings.policy)
+    policy = settings.method
     points = np.asarray(world.table.point_of)[record.picks]
     types = world.type_of[record.active]
     exchanged = sum(

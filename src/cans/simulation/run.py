@@ -16,7 +16,9 @@ import numpy as np
 
 from cans.errors import InputError, unknown_name
 from cans.learning.arrays import contributions
-from cans.learning.policies import Hyperparameters, policy_named
+from cans.learning.messages import DELIVERIES
+from cans.learning.policies import DEFAULT_POLICY, Hyperparameters, Policy
+from cans.own_policy import find_policy, owned
 from cans.simulation.engines import clustered, compiled, reference
 from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
 from cans.simulation.engines.fast import Record
@@ -27,7 +29,6 @@ from cans.simulation.worlds.named import make_world
 from cans.simulation.worlds.world import Gamma, Participation, World
 
 ENGINES = ("fast", "reference")
-DELIVERIES = ("immediate", "next-contact")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Settings:
     """One simulation; the defaults are the paper's (section V-B)."""
 
     model: str = "vgg16"  # one of the three backbones
-    policy: str = "fedlinucb-dw"
+    policy: str | Policy = "fedlinucb-dw"  # a name, or a policy of your own
     world: str = "paper"
     devices: int = 25
     rounds: int = 2500
@@ -49,11 +50,16 @@ class Settings:
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
 
     def __post_init__(self) -> None:
-        policy_named(self.policy)
+        _ = self.method  # an unknown name is an error now
         if self.rounds < 1:
             raise InputError(f"rounds must be at least 1, not {self.rounds}")
         if self.delivery not in DELIVERIES:
             raise unknown_name("delivery", self.delivery, DELIVERIES)
+
+    @property
+    def method(self) -> Policy:
+        """The policy itself."""
+        return find_policy(self.policy) if isinstance(self.policy, str) else owned(self.policy)
 
     def make_world(self) -> World:
         return make_world(
@@ -82,7 +88,7 @@ class Simulation:
         settings = self.settings
         return {
             "model": settings.model,
-            "policy": settings.policy,
+            "policy": settings.method.name,
             "world": settings.world,
             "devices": settings.devices,
             "rounds": settings.rounds,
@@ -98,7 +104,7 @@ class Simulation:
 
 def simulate(
     model: str = "vgg16",
-    policy: str = "fedlinucb-dw",
+    policy: str | Policy = DEFAULT_POLICY,
     *,
     seeds: int = 3,
     engine: str | None = None,
@@ -167,14 +173,14 @@ def play_seed(settings: Settings, engine_name: str, seed: int) -> Run:
 
 def draw(settings: Settings, seed: int, world: World) -> Episode:
     """The chance of one run, as much of it as the policy needs."""
-    policy, runs = policy_named(settings.policy), settings.hyperparameters.offline_runs
+    policy, runs = settings.method, settings.hyperparameters.offline_runs
     width = max((world.table.columns(part.explains).shape[1] for part in policy.parts), default=0)
     return world.episode(settings.rounds, seed, runs, width, policy.offline_whole)
 
 
 def play(settings: Settings, engine_name: str, seed: int, world: World) -> Record:
     """One episode, by either engine."""
-    policy, numbers = policy_named(settings.policy), settings.hyperparameters
+    policy, numbers = settings.method, settings.hyperparameters
     episode = draw(settings, seed, world)
     if policy.grouped:
         world = grouped(world, episode)
@@ -207,18 +213,17 @@ def play_fleet(
         functions["enrol"](
             fleet.state,
             fleet.pools,
-            fleet.pool_of,
+            fleet.traffic,
+            fleet.rules,
             part,
             *contributions(fleet.offline_rows[part]),
             episode.offline_choice if warm else cold.astype(np.int64),
             episode.offline_ms if warm else cold,
-            bool(fleet.rules.watched[part]),
         )
     functions["play"](
         fleet.state,
         fleet.pools,
-        fleet.pool_of,
-        fleet.explains,
+        fleet.traffic,
         fleet.rules,
         fleet.truth,
         episode,

@@ -30,12 +30,16 @@ def yield_checks(policy: Policy) -> Iterator[Law]:
         return
     yield estimating.learns_nothing_where_nothing_runs
     yield estimating.learns_nothing_from_what_was_not_measured
-    if not policy.physical:  # the estimates of `physical.py` are no plain ridge regression
+    watched = any(part.watched for part in policy.parts)  # weighs by how far off something is
+    if not policy.physical and not watched:
         yield estimating.estimates_by_ridge_regression
     if any(estimating.estimates_with_local(part) for part in policy.parts) and not policy.physical:
         yield estimating.does_not_drift
-    yield estimating.triggers_on_the_determinant_ratio
-    if any(part.shared and not part.eager for part in policy.parts):
+    if any(part.events for part in policy.parts):
+        yield estimating.tells_at_once_what_matters
+    if not all(part.events for part in policy.parts):
+        yield estimating.triggers_on_the_determinant_ratio
+    if any(part.shared and not part.eager for part in policy.parts) and not policy.physical:
         yield estimating.gain_bounds_the_growth
     yield sharing.conserves_every_observation
     yield sharing.resumes_after_a_restart

@@ -22,12 +22,13 @@ class Chaos:
     case: Case
     devices: int = 3
     learners: list[DeviceLearner] = field(default_factory=list)
-    edge: EdgeAggregator = field(default_factory=EdgeAggregator)
+    edge: EdgeAggregator = field(init=False)
     uploads: list[tuple[int, Upload]] = field(default_factory=list)
     downloads: list[tuple[int, Download]] = field(default_factory=list)
     observed: dict[PoolKey, SufficientStatistics] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.edge = self.case.edge()
         for device in range(self.devices):
             self.learners.append(self.case.learner(device))
             offline = self.case.offline()

@@ -6,7 +6,7 @@ from math import log1p
 
 import numpy as np
 
-from cans.learning import linear
+from cans.learning import exchange, linear
 from cans.learning.arrays import Array
 from cans.learning.device import DeviceLearner, Latencies
 from cans.learning.laws.tiny_fleet import Case, TinyFleet, gram
@@ -50,7 +50,7 @@ def estimates_by_ridge_regression(case: Case) -> None:
         for part in case.policy.parts:
             rows = case.rows(part)
             theta, inverse = ridge_regression(
-                fleet.estimated_from(device, part), rows.shape[1], case.hyperparameters.ridge
+                fleet.estimated_from(device, part), rows.shape[1], case.ridge
             )
             mean += rows @ theta
             width += case.radius() * np.sqrt(np.einsum("ci,ij,cj->c", rows, inverse, rows))
@@ -71,7 +71,8 @@ def ridge_regression(
 def triggers_on_the_determinant_ratio(case: Case) -> None:
     """A part is uploaded exactly when det(Sigma + Sigma_loc) > (1 + alpha) det(Sigma), with the
     ridge in both (Alg. 1 line 8); DisLinUCB when log of that ratio times observations reaches D;
-    an eager part when there is anything to upload."""
+    an eager part when there is anything to upload. (Parts with events have a law of their own, and
+    a physical policy weighs what it sums up.)"""
     fleet = TinyFleet(case)
     for _ in range(60):
         device = case.below(fleet.devices)
@@ -81,9 +82,32 @@ def triggers_on_the_determinant_ratio(case: Case) -> None:
             if not part.shared:
                 assert part.name not in uploaded, "a part that is not shared was uploaded"
                 continue
+            if part.events or (case.policy.physical and not part.eager):
+                continue
             found, limit = _evidence(fleet, device, part)
             if abs(found - limit) > 1e-7 * limit:  # closer, rounding may decide
                 assert (found > limit) is (part.name in uploaded), (found, limit)
+        for upload in played.uploads:
+            fleet.exchange(device, upload)
+
+
+def tells_at_once_what_matters(case: Case) -> None:
+    """A part with events uploads everything while its pool is young, nothing that is not there, and
+    never keeps more to itself than `HEARTBEAT` observations."""
+    fleet = TinyFleet(case)
+    for _ in range(120):
+        device = case.below(fleet.devices)
+        known = {each.key.part: each.synced.weight for each in fleet.learners[device].records()}
+        played = fleet.round(device)
+        uploaded = {upload.key.part: upload for upload in played.uploads}
+        kept = counts(fleet.learners[device])
+        for part in (part for part in case.policy.parts if part.shared and part.events):
+            own = kept[part.name]
+            young = known[part.name] < case.rows(part).shape[1] + exchange.YOUNG
+            assert part.name in uploaded or own < exchange.HEARTBEAT
+            assert part.name in uploaded or not (young and own)
+            assert part.name not in uploaded or uploaded[part.name].statistics.count <= own
+            assert part.name not in uploaded or own
         for upload in played.uploads:
             fleet.exchange(device, upload)
 
@@ -96,13 +120,13 @@ def _evidence(fleet: TinyFleet, device: int, part: Part) -> tuple[float, float]:
     growth = dense_growth(fleet, device, part)
     if fleet.case.policy.fleet_sync:
         return growth * len(own), numbers.fleet_threshold
-    return growth, log1p(numbers.alpha)
+    return growth, log1p(numbers.alpha if part.alpha is None else part.alpha)
 
 
 def dense_growth(fleet: TinyFleet, device: int, part: Part) -> float:
     """log det(Sigma + Sigma_loc) - log det(Sigma) from the raw observations."""
     dimension = fleet.case.rows(part).shape[1]
-    base = fleet.case.hyperparameters.ridge * np.eye(dimension)
+    base = fleet.case.ridge * np.eye(dimension)
     base += gram(fleet.synced[device, part.name], dimension)
     grown = base + gram(fleet.local[device, part.name], dimension)
     return float(np.linalg.slogdet(grown)[1] - np.linalg.slogdet(base)[1])
@@ -135,7 +159,7 @@ def does_not_drift(case: Case, updates: int = 100_000) -> None:
             linear.observe(state, 0, part, choice, case.milliseconds())
         rows = state.rows[part]
         local = state.local[0, part]
-        sigma = linear.sigma_of(local, case.hyperparameters.ridge)
+        sigma = linear.sigma_of(local, case.ridge)
         solved = np.linalg.solve(sigma, rows.T)
         norm = np.sqrt(np.einsum("cd,dc->c", rows, solved))
         mean = solved.T @ linear.b_of(local)

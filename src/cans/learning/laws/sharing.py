@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.device import Latencies
-from cans.learning.edge import EdgeAggregator, Pool
+from cans.learning.edge import Pool
 from cans.learning.laws.chaos import Chaos, everything
 from cans.learning.laws.tiny_fleet import Case, TinyFleet
 from cans.learning.messages import PoolKey, Upload
@@ -14,15 +14,15 @@ from cans.learning.table import SEGMENTS
 
 def conserves_every_observation(case: Case) -> None:
     """pools + buffers + retired = offline + every observation, after every step of a chaotic run:
-    counts exactly, sums to 1e-9. (A physical policy weighs observations by how noise grows and by
-    how far off they are: there the counts are conserved.)"""
+    counts exactly, sums to 1e-9. (A physical policy, or a watched pool, weighs observations by how
+    noise grows and by how far off they are: there the counts are conserved.)"""
     chaos = Chaos(case)
     for _ in range(120):
         chaos.step()
         accounted = chaos.accounted()
         for key, observed in chaos.observed.items():
             assert accounted[key].count == observed.count, f"{key} lost or gained observations"
-            if not case.policy.physical:
+            if case.plain:
                 assert accounted[key].equals(observed), f"{key} has other sums"
         assert all(s.count == 0 for key, s in accounted.items() if key not in chaos.observed)
 
@@ -31,7 +31,7 @@ def merges_commute(case: Case) -> None:
     """The same uploads in any order make the same pools. (A watched pool weighs an upload by what
     it knew before, and may start anew at another moment: there the counts are the same.)"""
     uploads = _some_uploads(case)
-    one, other = EdgeAggregator(), EdgeAggregator()
+    one, other = case.edge(), case.edge()
     for edge, order in ((one, uploads), (other, case.shuffled(uploads))):
         for upload in order:
             edge.merge(upload)
@@ -45,7 +45,7 @@ def merges_commute(case: Case) -> None:
 def repeats_change_nothing(case: Case) -> None:
     """An upload merged again, or a download adopted again, changes nothing at all."""
     uploads = _some_uploads(case)
-    edge = EdgeAggregator()
+    edge = case.edge()
     answers = [edge.merge(upload) for upload in uploads]
     before: dict[PoolKey, Pool] = dict(edge.pools)
     for upload in case.shuffled(uploads):
@@ -67,7 +67,7 @@ def repeats_change_nothing(case: Case) -> None:
 def old_epochs_are_retired(case: Case) -> None:
     """What was observed before a reset never enters the pool after it, not even when its upload
     was on its way, the device has heard of the reset, and then restarts."""
-    edge, learner = EdgeAggregator(), case.learner()
+    edge, learner = case.edge(), case.learner()
     for upload in learner.join(case.offline()):
         learner.adopt(edge.merge(upload))
     for _ in range(10):
@@ -111,7 +111,7 @@ def _some_uploads(case: Case) -> list[Upload]:
     """Uploads of several devices to one fleet's pools, none of them merged anywhere yet."""
     uploads: list[Upload] = []
     for device in range(4):
-        learner, edge = case.learner(device), EdgeAggregator()
+        learner, edge = case.learner(device), case.edge()
         uploads += learner.join(case.offline())
         for upload in learner.pending():
             learner.adopt(edge.merge(upload))

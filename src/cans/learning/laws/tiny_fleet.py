@@ -55,6 +55,18 @@ class Case:
             self.table, self.policy, identity, self.hyperparameters, known=self.known()
         )
 
+    @property
+    def ridge(self) -> float:
+        return self.policy.ridge_of(self.hyperparameters)
+
+    @property
+    def plain(self) -> bool:
+        """Whether sums are of raw observations, all of full weight."""
+        return not self.policy.physical and not any(part.watched for part in self.policy.parts)
+
+    def edge(self) -> EdgeAggregator:
+        return EdgeAggregator(self.policy, self.hyperparameters)
+
     def known(self) -> Array | None:
         """What a policy is told beforehand: here, one millisecond per unit of every feature."""
         if not self.policy.knows or self.policy.truth:
@@ -116,12 +128,13 @@ class TinyFleet:
     case: Case
     devices: int = 3
     learners: list[DeviceLearner] = field(default_factory=list)
-    edge: EdgeAggregator = field(default_factory=EdgeAggregator)
+    edge: EdgeAggregator = field(init=False)
     pooled: dict[PoolKey, Observed] = field(default_factory=lambda: defaultdict(list))
     synced: dict[tuple[int, str], Observed] = field(default_factory=lambda: defaultdict(list))
     local: dict[tuple[int, str], Observed] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
+        self.edge = self.case.edge()
         for device in range(self.devices):
             self.learners.append(self.case.learner(device))
             self.join(device)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
 from cans.learning.arrays import Array
+from cans.learning.edge import Rules, rules_of
 from cans.learning.part import observable
 from cans.learning.policies import Pool
 from cans.live.split import SplitModel, TensorSpec
@@ -29,6 +30,9 @@ class Catalogue:
         self.shared_parts = tuple(part for part in terms.policy.parts if part.shared)
         self._parts = {part.name: part for part in self.shared_parts}
         self._rows: dict[tuple[str, str], Array] = {}
+        self._rules = {
+            name: rules_of(terms.policy, terms.hyperparameters, name) for name in self._parts
+        }
 
     @property
     def models(self) -> tuple[SplitModel, ...]:
@@ -64,6 +68,10 @@ class Catalogue:
                 "FAILED_PRECONDITION",
             )
         return model
+
+    def rules(self, key: PoolKey) -> Rules:
+        """How uploads enter this pool; one whose `rows` were asked for before."""
+        return self._rules[key.part]
 
     def rows(self, key: PoolKey) -> Array:
         """The features of the part that a pool is about; raises for a pool that cannot exist."""

@@ -10,11 +10,13 @@ from types import TracebackType
 from typing import Self
 
 from cans.errors import InputError
-from cans.learning import Policy, policy_named
+from cans.learning import Policy
+from cans.learning.policies import DEFAULT_POLICY
 from cans.live.server.server import EdgeServer, ServerOptions
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import load_model, split
-from cans.live.wire.terms import Terms, default_policy
+from cans.live.wire.terms import Terms
+from cans.own_policy import find_policy
 
 
 class Server:
@@ -36,7 +38,7 @@ class Server:
     ) -> None:
         if not models:
             raise InputError("a server needs at least one model")
-        chosen = policy if isinstance(policy, Policy) else policy_named(policy or default_policy())
+        chosen = policy if isinstance(policy, Policy) else find_policy(policy or DEFAULT_POLICY)
         self._options = ServerOptions(
             Terms(chosen, fresh_pools=chosen.fresh), listen, store, drain_seconds=2.0
         )

@@ -131,7 +131,8 @@ class Pools:
             )
         reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
         reason = reason or self.claims.objection(upload, rows, now)
-        return Judged(upload, reason, self.claims.trust(upload.device))
+        trust, rules = self.claims.trust(upload.device), self._catalogue.rules(upload.key)
+        return Judged(upload, reason, trust, rules)
 
     async def group(
         self, family: Family, identity: DeviceIdentity, whole_ms: float, moved: bool

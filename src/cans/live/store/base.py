@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, Protocol
 from cans.errors import CansError, Refused
 from cans.learning import Download, PoolKey, Upload
 from cans.learning.edge import (
+    PLAIN,
     Pool,
     Received,
+    Rules,
     Sender,
     download_of,
     merged,
     restarted,
-    rules_of,
 )
 from cans.learning.grouping import Family, Span, placed
 from cans.live.store.buffered import Buffered
@@ -42,6 +43,7 @@ class Judged(NamedTuple):
     upload: Upload
     refused: str = ""  # why it must not enter the pool; it is counted and acknowledged all the same
     trust: float = 1.0  # the share of it that its sender is believed; the rest is doubted
+    rules: Rules = PLAIN  # of its pool
 
 
 class Merged(NamedTuple):
@@ -213,7 +215,7 @@ class Store(ABC):
 
 
 def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
-    upload, refused, trust = judged
+    upload, refused, trust, rules = judged
     key, dimension = upload.key, upload.statistics.dimension
     stored = transaction.pool(key) or StoredPool(Pool.empty(dimension))
     if stored.pool.statistics.dimension != dimension:
@@ -237,7 +239,7 @@ def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
         stored = replace(stored, refused=count)
         transaction.put_refusals(sender, _one_more(transaction.refusals(sender), judged, time))
     else:
-        pool, received, doubted = _believed(stored.pool, before, upload, time, trust)
+        pool, received, doubted = _believed(stored.pool, before, upload, time, trust, rules)
         stored = replace(stored, pool=pool)
     if len(received.beyond) > MOST_GAPS:
         raise Refused(f"device {upload.device} skips sequence numbers", "OUT_OF_RANGE")
@@ -247,7 +249,7 @@ def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
 
 
 def _believed(
-    pool: Pool, received: Received, upload: Upload, time: float, trust: float
+    pool: Pool, received: Received, upload: Upload, time: float, trust: float, rules: Rules
 ) -> tuple[Pool, Received, float]:
     """The pool with as much of an upload as it believes itself, and of that the share that its
     sender is trusted with; and the share that it did not believe. The rest is doubted.
@@ -260,7 +262,7 @@ def _believed(
     most = max(pool.statistics.weight, NEWCOMER)
     trust = min(trust, most / max(upload.statistics.weight, most))
     quiet = pool if trust >= 1.0 else replace(pool, alarm=(0.0, 0.0))
-    after, received = merged(quiet, received, upload, time, rules_of(upload.key))
+    after, received = merged(quiet, received, upload, time, rules)
     weight = upload.statistics.weight
     if after.epoch != pool.epoch or after.round == pool.round or weight <= 0.0:
         return after, received, 0.0
@@ -279,7 +281,7 @@ def _believed(
 
 
 def _one_more(known: Refusals | None, judged: Judged, time: float) -> Refusals:
-    upload, reason, _ = judged
+    upload, reason = judged.upload, judged.refused
     uploads, observations = (known.uploads, known.observations) if known else (0, 0)
     claimed = min(observations + upload.statistics.count, MOST_COUNTED)
     return Refusals(uploads + 1, claimed, upload.sequence, reason, time)

@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from cans.errors import InputError, Refused, RemoteProtocolError
-from cans.learning import POLICIES, Hyperparameters, PartitionTable, Policy, policy_named
+from cans.learning import Hyperparameters, PartitionTable, Policy
+from cans.learning.messages import DELIVERIES
 from cans.learning.plausibility import Limits
+from cans.learning.policy_data import policy_from_dict, policy_to_dict
 from cans.learning.table import SEGMENTS
 from cans.live.split import CutPoint, Cutting
 from cans.live.wire import learned
 from cans.live.wire.proto import edge
 
-DELIVERIES = ("immediate", "next-contact")
 _MOST_CHOICES = 4096
+_LONGEST_POLICY = 20_000  # characters
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,6 @@ class Terms:
         refuse_unfit(self.policy, self.hyperparameters)
         if self.delivery not in DELIVERIES:
             raise InputError(f"--delivery must be one of: {', '.join(DELIVERIES)}")
-
-
-def default_policy() -> str:
-    return "cans" if "cans" in POLICIES else "fedlinucb-dw"
 
 
 def refuse_unfit(policy: Policy, hyperparameters: Hyperparameters) -> None:
@@ -73,7 +71,7 @@ def table_version(table: PartitionTable, points: Sequence[CutPoint]) -> str:
 
 
 def terms_out(terms: Terms, message: Any) -> None:
-    message.policy = terms.policy.name
+    message.policy = json.dumps(policy_to_dict(terms.policy))
     message.hyperparameters = json.dumps(asdict(terms.hyperparameters))
     message.delivery = terms.delivery
     message.fresh_pools = terms.fresh_pools
@@ -92,12 +90,13 @@ def terms_in(message: Any) -> Terms:
         hyperparameters = Hyperparameters(**given)
     except (ValueError, TypeError, InputError) as error:
         raise RemoteProtocolError(f"hyper-parameters that cannot be used: {error}") from None
+    policy = _policy_in(message.policy)
     low, high = message.lowest_latency_ms, message.highest_latency_ms
     if not low <= high:
         raise RemoteProtocolError(f"latencies from {low} to {high} ms")
     try:
         return Terms(
-            policy_named(message.policy),
+            policy,
             hyperparameters,
             message.delivery,
             message.fresh_pools,
@@ -105,6 +104,18 @@ def terms_in(message: Any) -> Terms:
         )
     except InputError as error:
         raise Refused(f"the server's terms do not fit this device: {error}") from None
+
+
+def _policy_in(text: str) -> Policy:
+    """The policy that a server sent; one this version cannot follow is refused."""
+    if len(text) > _LONGEST_POLICY:
+        raise RemoteProtocolError(f"a policy of {len(text)} characters")
+    try:
+        return policy_from_dict(json.loads(text))
+    except InputError as error:
+        raise Refused(f"the server's policy does not fit this device: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"a policy that cannot be read: {error}") from None
 
 
 def table_out(table: PartitionTable) -> Any:

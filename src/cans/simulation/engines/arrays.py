@@ -16,11 +16,12 @@ from cans.learning.arrays import (
     new_pools,
 )
 from cans.learning.confidence import Evidence, radius
+from cans.learning.exchange import GROWN, MOVED, NEWS_BURST
 from cans.learning.layout import exploration_weight, fleet_state
 from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
-from cans.learning.table import SEGMENTS
-from cans.simulation.engines.fast import Record, Rules, Truth
+from cans.learning.table import PROBE_BYTES, SEGMENTS
+from cans.simulation.engines.fast import Record, Rules, Traffic, Truth
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
 
@@ -30,8 +31,7 @@ class Fleet(NamedTuple):
 
     state: LearnerState
     pools: PoolState
-    pool_of: IntArray  # (devices, parts)  -1: keeps its observations to itself
-    explains: Array  # (parts, 3)
+    traffic: Traffic
     rules: Rules
     truth: Truth
     offline_rows: Array  # (parts, choices, d)  features of partial local runs
@@ -59,16 +59,15 @@ def lay_out(
         offline_rows[number] = [offline_row(part, table, c, width) for c in range(choices)]
     names = [part.name for part in policy.parts]
     link_part = names.index("link") if "link" in names and table.probe is not None else -1
-    probe_row = np.zeros(width)
+    probes = np.zeros((len(PROBE_BYTES), width))
     if table.probe is not None and link_part >= 0:
-        probe_row[: table.probe.shape[1]] = table.probe[0]
-    probe_at_zero, probe_per_ms = contributions(probe_row)
+        probes[:, : table.probe.shape[1]] = table.probe
+    probe_at_zero, probe_per_ms = contributions(probes)
     frame_weights = [exploration_weight(key) for key in (False, True)]
     return Fleet(
         state=state,
-        pools=new_pools(max(int(pool_of.max()) + 1, 1), parts, width),
-        pool_of=pool_of,
-        explains=explains,
+        pools=new_pools(max(int(pool_of.max()) + 1, 1), parts, width, (MOVED, GROWN)),
+        traffic=new_traffic(pool_of),
         rules=Rules(
             parts=len(policy.parts),
             choose=list(Choose).index(policy.choose),
@@ -81,9 +80,11 @@ def lay_out(
             fresh=policy.fresh,
             pool_age=pool_age,
             watched=np.array([part.watched for part in policy.parts] or [False]),
+            explains=explains,
             probe_after=policy.probe_after_s,
             probe_at_zero=probe_at_zero,
             probe_per_ms=probe_per_ms,
+            probe_bytes=np.array(PROBE_BYTES, dtype=np.float64) / PROBE_BYTES[0],
             link_part=link_part,
         ),
         truth=Truth(
@@ -102,6 +103,23 @@ def lay_out(
         ),
         offline_rows=offline_rows,
         warm=tuple(part.warm for part in policy.parts),
+    )
+
+
+def new_traffic(pool_of: IntArray) -> Traffic:
+    """Nothing on its way, nobody told of anything."""
+    devices = len(pool_of)
+    return Traffic(
+        pool_of=pool_of,
+        waiting=np.zeros(pool_of.shape, dtype=np.bool_),
+        made_for=np.zeros_like(pool_of),
+        seen_epoch=np.zeros_like(pool_of),
+        seen_round=np.zeros_like(pool_of),
+        seen_edition=np.zeros_like(pool_of),
+        frames=np.zeros(devices, dtype=np.int64),
+        refreshed=np.full(devices, -np.inf),
+        tokens=np.full(devices, NEWS_BURST),
+        refilled=np.zeros(devices),
     )
 
 
@@ -128,6 +146,7 @@ def new_record(rounds: int, parts: int) -> Record:
         latency_ms=np.zeros(rounds),
         error_ms=np.full(rounds, np.nan),
         uploads=np.zeros(rounds, dtype=np.int64),
+        downloads=np.zeros(rounds, dtype=np.int64),
         part_uploads=np.zeros(max(parts, 1), dtype=np.int64),
         part_downloads=np.zeros(max(parts, 1), dtype=np.int64),
         probes=np.zeros(1, dtype=np.int64),

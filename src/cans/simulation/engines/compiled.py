@@ -17,10 +17,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from cans.cache import cache_folder
-from cans.learning import arrays, linear, physical
+from cans.learning import arrays, choosing, exchange, linear, physical, pooling
 from cans.simulation.engines import fast
 
-COMPILED = (linear, physical, fast)
+COMPILED = (linear, physical, exchange, pooling, choosing, fast)
 """In this order: each module calls only functions of those before it."""
 
 

@@ -22,6 +22,7 @@ from cans.learning.messages import PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
 from cans.simulation.engines.crowd_server import Job, Server
 from cans.simulation.engines.reference import (
+    arrive,
     enrol,
     expected_latency,
     measured_latency,
@@ -89,7 +90,7 @@ class _Play:
         if crowd.arrivals is None:  # who asks next is decided on the way
             episode = episode._replace(active=np.full(episode.rounds, -1))
         self.world, self.policy, self.episode, self.crowd = world, policy, episode, crowd
-        self.edge = EdgeAggregator()
+        self.edge = EdgeAggregator(policy, numbers)
         self.learners = new_learners(world, policy, numbers)
         enrol(self.learners, self.edge, episode)
         self.server = Server(crowd.workers, world.devices)
@@ -97,7 +98,8 @@ class _Play:
         self.running: dict[int, _Inference] = {}
         self.events: list[tuple[float, int, int, int]] = []
         self.order = 0
-        self.probes = self.uploads = self.following = 0
+        self.probes = self.following = 0
+        self.uploads = arrive(world, episode, self.learners, self.edge)
         rounds = episode.rounds
         self.record = CrowdRecord(
             active=episode.active,

@@ -1,8 +1,9 @@
 """A whole run over arrays, in the subset of NumPy that numba compiles.
 
-`play` is the simulator's round loop for a fleet held in arrays. It contains no learning: every
-formula is a call into `cans.learning`, the same functions that `DeviceLearner` and `EdgeAggregator`
-call. `compiled.py` jits all of them; without numba `play` runs as plain Python.
+`play` is the simulator's round loop for a fleet held in arrays: Algorithm 1, a step a line. It
+contains no learning: every rule is a call into `cans.learning`, the same functions that
+`DeviceLearner` and `EdgeAggregator` call. `compiled.py` jits all of them; without numba `play` runs
+as plain Python.
 """
 
 from __future__ import annotations
@@ -12,25 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning.arrays import Array, BoolArray, IntArray, LearnerState, PoolState
-from cans.learning.linear import (
-    LARGE,
-    accumulate,
-    acknowledged,
-    adopt,
-    estimate,
-    lowest,
+from cans.learning.choosing import (
+    SAMPLED,
+    choose_blindly,
+    choose_lowest,
+    learned_scores,
     must_not_stay_local,
-    optimistic,
-    refine,
-    sampled,
-    snapshot,
-    wants_fleet_sync,
-    wants_upload,
 )
-from cans.learning.physical import credit, learn, merge, physical_scores, refresh
+from cans.learning.exchange import NEWS_BURST, NEWS_SECONDS, upload_is_due
+from cans.learning.linear import accumulate, estimate, observe, wants_fleet_sync
+from cans.learning.physical import learn, observe_physically
+from cans.learning.pooling import acknowledge, confirm, merge, publish, send, take_in
 from cans.simulation.worlds.episode import Episode
-
-CHOOSE_OPTIMISTIC, CHOOSE_SAMPLED, CHOOSE_UNIFORM, CHOOSE_LOCAL, CHOOSE_OFFLOAD = range(5)
 
 
 class Truth(NamedTuple):
@@ -64,10 +58,27 @@ class Rules(NamedTuple):
     fresh: bool  # pools are adopted before a choice, not after an upload
     pool_age: float  # ... if the last adoption is at least so many rounds ago
     watched: BoolArray  # (parts,)
+    explains: Array  # (parts, 3) 1.0 for each segment that a part explains
     probe_after: float
-    probe_at_zero: Array  # statistics of observing a probe: `contributions` of its features
+    probe_at_zero: Array  # (sizes, size) statistics of observing a probe: `contributions`
     probe_per_ms: Array
+    probe_bytes: Array  # (sizes,) in units of the smallest
     link_part: int  # -1: none
+
+
+class Traffic(NamedTuple):
+    """What is on its way between devices and the server, and what each device was told."""
+
+    pool_of: IntArray  # (devices, parts)  -1: keeps its observations to itself
+    waiting: BoolArray  # (devices, parts)  an upload waits for the next request
+    made_for: IntArray  # (devices, parts)  the epoch of that upload
+    seen_epoch: IntArray  # (devices, parts)  the pool that a device was told of last: its epoch ...
+    seen_round: IntArray  # (devices, parts)  ... round ...
+    seen_edition: IntArray  # (devices, parts)  ... and edition
+    frames: IntArray  # (devices,)  inferences so far
+    refreshed: Array  # (devices,)  the round of the last pull
+    tokens: Array  # (devices,)  for news that can wait: `exchange.Watcher`
+    refilled: Array  # (devices,)
 
 
 class Record(NamedTuple):
@@ -80,268 +91,415 @@ class Record(NamedTuple):
     latency_ms: Array
     error_ms: Array
     uploads: IntArray  # (rounds,) how many parts were uploaded
+    downloads: IntArray  # (rounds,) how many pools were sent to the device
     part_uploads: IntArray  # (parts,)
     part_downloads: IntArray  # (parts,)
     probes: IntArray  # (1,)
     ties: IntArray  # (1,)
 
 
-def deliver(
-    state: LearnerState,
-    pools: PoolState,
-    pool: int,
-    device: int,
-    part: int,
-    time: float,
-    epoch: int,
-    watched: bool,
-) -> None:
-    """An upload, made for an `epoch`, reaches the server, which merges it or, if that epoch has
-    ended, retires it."""
-    if epoch == pools.epoch[pool, part]:
-        size = state.physics.dimension[part] if watched else 0
-        sent = state.sent[device, part]
-        merge(pools, pool, part, sent, time, state.ridge, watched, size)
-    acknowledged(state, device, part)
-
-
-def take_in(
-    state: LearnerState, pools: PoolState, pool: int, device: int, part: int, waiting: bool
-) -> None:
-    """A download reaches the device."""
-    if pools.epoch[pool, part] > state.epoch[device, part]:
-        state.epoch[device, part] = pools.epoch[pool, part]
-        state.local[device, part] = 0.0
-        if waiting:
-            state.local[device, part] = state.sent[device, part]
-        if state.physics.used:
-            state.physics.own[device, part] = 0.0
-            state.physics.pace[device, part] = 1.0
-    adopt(state, device, part, pools.statistics[pool, part], pools.time[pool, part])
+# --- joining: Alg. 1 line 2 ----------------------------------------------------------------------
 
 
 def enrol(
     state: LearnerState,
     pools: PoolState,
-    pool_of: IntArray,
+    traffic: Traffic,
+    rules: Rules,
     part: int,
     offline_at_zero: Array,
     offline_per_ms: Array,
     offline_choice: IntArray,
     offline_ms: Array,
-    watched: bool,
 ) -> None:
-    """Alg. 1 line 2: every device joins a part with its offline runs; then all adopt their pool."""
+    """Every device joins a part with its offline runs; then all adopt their pool."""
     devices, runs = offline_choice.shape
     for device in range(devices):
         for run in range(runs):
             choice = offline_choice[device, run]
             at_zero, per_ms = offline_at_zero[choice], offline_per_ms[choice]
-            if state.physics.used:
-                learn(state, device, part, at_zero, per_ms, offline_ms[device, run])
-            else:
-                accumulate(state.local[device, part], at_zero, per_ms, offline_ms[device, run])
-        if pool_of[device, part] >= 0:
-            snapshot(state, device, part)
-            deliver(state, pools, pool_of[device, part], device, part, 0.0, 0, watched)
+            experience(state, device, part, at_zero, per_ms, offline_ms[device, run])
+        if traffic.pool_of[device, part] >= 0:
+            send(state, device, part)
+            deliver(state, pools, traffic, rules, device, part, 0, 0.0)
+            acknowledge(state, device, part)
     for device in range(devices):
-        if pool_of[device, part] >= 0:
-            take_in(state, pools, pool_of[device, part], device, part, False)
-        else:
+        if traffic.pool_of[device, part] >= 0:
+            download(state, pools, traffic, device, part)
+        elif not state.physics.used:
             estimate(state, device, part)
 
 
-def nth_allowed(allowed: BoolArray, n: int) -> int:
-    """The choice that is the n-th allowed one."""
-    for choice in range(allowed.shape[0]):
-        if allowed[choice]:
-            if n == 0:
-                return choice
-            n -= 1
-    return int(allowed.shape[0] - 1)
+def experience(
+    state: LearnerState, device: int, part: int, at_zero: Array, per_ms: Array, latency: float
+) -> None:
+    """An observation that is not of a choice: a partial local run, or a probe."""
+    if state.physics.used:
+        learn(state, device, part, at_zero, per_ms, latency)
+    else:
+        accumulate(state.local[device, part], at_zero, per_ms, latency)
+    state.gain[device, part] = np.inf
 
 
-def measure(truth: Truth, episode: Episode, t: int, pick: int, local: int, latency: Array) -> None:
-    """Expected latencies become measured ones; a segment that does not take place takes 0 ms."""
+def arrive(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    truth: Truth,
+    episode: Episode,
+    record: Record,
+) -> None:
+    """Every device times an exchange of each size, one device after the other."""
+    part, sizes = rules.link_part, rules.probe_bytes.shape[0]
+    if part < 0 or rules.probe_after == np.inf:
+        return
+    for device in range(truth.place_of.shape[0]):
+        if rules.fresh:
+            pull(state, pools, traffic, rules, device, record, 0)
+        for size in range(sizes):
+            factor, shift = (
+                episode.arrival_factor[device, size],
+                episode.arrival_shift[device, size],
+            )
+            milliseconds = probe_ms(truth, rules, episode, device, size, 1.0, factor, shift)
+            at_zero, per_ms = rules.probe_at_zero[size], rules.probe_per_ms[size]
+            experience(state, device, part, at_zero, per_ms, milliseconds)
+        record.probes[0] += sizes
+        if upload_is_due(state, device, part):
+            upload(state, pools, traffic, rules, device, part, 0.0, record, 0)
+
+
+# --- exchanging ----------------------------------------------------------------------------------
+
+
+def deliver(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    device: int,
+    part: int,
+    epoch: int,
+    time: float,
+) -> None:
+    """What a device has sent, made for an `epoch`, reaches the server (Alg. 2)."""
+    pool, size = traffic.pool_of[device, part], state.dimension[part]
+    sent = state.sent[device, part]
+    merge(pools, pool, part, sent, epoch, time, state.ridge, rules.watched[part], size)
+    if state.events[part]:
+        publish(pools, pool, part, state.ridge, size)
+        alone = pools.round[pool, part] == traffic.seen_round[device, part] + 1
+        if alone and pools.epoch[pool, part] == traffic.seen_epoch[device, part]:
+            see(pools, traffic, device, part)  # never told what it sent itself
+
+
+def download(
+    state: LearnerState, pools: PoolState, traffic: Traffic, device: int, part: int
+) -> None:
+    """A pool as it is now reaches a device (Alg. 1 lines 11-12)."""
+    pool = traffic.pool_of[device, part]
+    see(pools, traffic, device, part)
+    epoch, round_, time = pools.epoch[pool, part], pools.round[pool, part], pools.time[pool, part]
+    take_in(state, device, part, pools.statistics[pool, part], epoch, round_, time)
+
+
+def see(pools: PoolState, traffic: Traffic, device: int, part: int) -> None:
+    pool = traffic.pool_of[device, part]
+    traffic.seen_epoch[device, part] = pools.epoch[pool, part]
+    traffic.seen_round[device, part] = pools.round[pool, part]
+    traffic.seen_edition[device, part] = pools.edition[pool, part]
+
+
+def pull(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    device: int,
+    record: Record,
+    t: int,
+) -> None:
+    """Before a choice: whatever the server has to tell of this device's pools, as
+    `exchange.Watcher` has it, whose clock counts the device's own inferences, one a second."""
+    urgent = changed = False
+    for part in range(rules.parts):
+        pool = traffic.pool_of[device, part]
+        if pool < 0 or not behind(pools, traffic, device, part):
+            continue
+        changed = True
+        news = pools.edition[pool, part] > traffic.seen_edition[device, part]
+        new_epoch = pools.epoch[pool, part] > traffic.seen_epoch[device, part]
+        urgent = urgent or news or new_epoch or not state.events[part]
+    earned = (traffic.frames[device] - traffic.refilled[device]) / NEWS_SECONDS
+    traffic.tokens[device] = min(traffic.tokens[device] + earned, NEWS_BURST)
+    traffic.refilled[device] = traffic.frames[device]
+    if not urgent and (not changed or traffic.tokens[device] < 1.0):
+        return
+    if not urgent:
+        traffic.tokens[device] -= 1.0
+    for part in range(rules.parts):
+        if traffic.pool_of[device, part] >= 0 and behind(pools, traffic, device, part):
+            download(state, pools, traffic, device, part)
+            record.part_downloads[part] += 1
+            record.downloads[t] += 1
+
+
+def behind(pools: PoolState, traffic: Traffic, device: int, part: int) -> bool:
+    """Whether a pool is newer than what a device was told."""
+    pool = traffic.pool_of[device, part]
+    return bool(pools.round[pool, part] != traffic.seen_round[device, part])
+
+
+def upload(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    device: int,
+    part: int,
+    time: float,
+    record: Record,
+    t: int,
+) -> None:
+    """Alg. 1 lines 9-12: send what was observed, and adopt the pool or keep to the copy of it."""
+    send(state, device, part)
+    if not rules.immediate:
+        traffic.waiting[device, part] = True
+        traffic.made_for[device, part] = state.epoch[device, part]
+        return
+    deliver(state, pools, traffic, rules, device, part, state.epoch[device, part], time)
+    record.uploads[t] += 1
+    record.part_uploads[part] += 1
+    if rules.fresh:
+        pool = traffic.pool_of[device, part]
+        epoch, round_ = pools.epoch[pool, part], pools.round[pool, part]
+        confirm(state, device, part, epoch, round_, pools.time[pool, part])
+    else:
+        acknowledge(state, device, part)
+        download(state, pools, traffic, device, part)
+        record.part_downloads[part] += 1
+        record.downloads[t] += 1
+
+
+def deliver_waiting(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    device: int,
+    time: float,
+    record: Record,
+    t: int,
+) -> None:
+    """Uploads that waited travel with this round's request, and their pools come back with it."""
+    for part in range(rules.parts):
+        if traffic.waiting[device, part]:
+            traffic.waiting[device, part] = False
+            epoch = traffic.made_for[device, part]
+            deliver(state, pools, traffic, rules, device, part, epoch, time)
+            acknowledge(state, device, part)
+            download(state, pools, traffic, device, part)
+            record.uploads[t] += 1
+            record.downloads[t] += 1
+            record.part_uploads[part] += 1
+            record.part_downloads[part] += 1
+
+
+def synchronise(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    part: int,
+    time: float,
+    record: Record,
+    t: int,
+) -> None:
+    """DisLinUCB: one trigger, and the whole fleet uploads, then downloads."""
+    devices = traffic.frames.shape[0]
+    for device in range(devices):
+        send(state, device, part)
+        deliver(state, pools, traffic, rules, device, part, 0, time)
+        acknowledge(state, device, part)
+    for device in range(devices):
+        download(state, pools, traffic, device, part)
+    record.uploads[t] += devices
+    record.downloads[t] += devices
+    record.part_uploads[part] += devices
+    record.part_downloads[part] += devices
+
+
+# --- a round -------------------------------------------------------------------------------------
+
+
+def select(
+    state: LearnerState,
+    rules: Rules,
+    truth: Truth,
+    episode: Episode,
+    t: int,
+    frame: int,
+    expected: Array,
+    record: Record,
+) -> int:
+    """Alg. 1 line 4."""
+    device = episode.active[t]
+    place = truth.place_of[device]
+    allowed = truth.allowed[place]
+    if rules.choose > SAMPLED:
+        return choose_blindly(rules.choose, allowed, episode.uniform[t])
+    known = expected
+    if not rules.truth:
+        known = (
+            rules.knows[0] * truth.front_ms[place]
+            + rules.knows[1] * (truth.link_fixed_ms + truth.link_ms[place])
+            + rules.knows[2] * truth.server_ms[place]
+        )
+    scores = known
+    if rules.parts > 0:
+        weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
+        learned = learned_scores(state, device, rules.choose, weight, episode.normals[t])
+        scores = known + learned
+    forced = rules.forced_sampling and must_not_stay_local(frame)
+    pick, tied = choose_lowest(scores, allowed, truth.restricted, forced)
+    record.ties[0] += tied
+    predicted = known[pick]
+    for part in range(rules.parts):
+        predicted += state.mean[device, part, pick]
+    record.error_ms[t] = abs(predicted - expected[pick])
+    return pick
+
+
+def expected_ms(truth: Truth, episode: Episode, t: int) -> Array:
+    """What every choice takes the active device in this round, before noise."""
+    place, scale = truth.place_of[episode.active[t]], episode.scale[t]
+    total: Array = (
+        truth.front_ms[place] * scale[0]
+        + truth.link_fixed_ms
+        + truth.link_ms[place] * scale[1]
+        + truth.server_ms[place] * scale[2]
+    )
+    return total
+
+
+def note(truth: Truth, t: int, device: int, pick: int, expected: Array, record: Record) -> None:
+    """Write down the choice and what it cost."""
+    best = expected.min()
+    if truth.restricted:
+        best = np.where(truth.allowed[truth.place_of[device]], expected, np.inf).min()
+    record.active[t] = device
+    record.picks[t] = pick
+    record.expected_ms[t] = expected[pick]
+    record.regret_ms[t] = expected[pick] - best
+
+
+def measure(truth: Truth, episode: Episode, t: int, pick: int, latency: Array) -> None:
+    """Alg. 1 line 5: the three measured latencies; one that does not take place takes 0 ms."""
+    place, scale = truth.place_of[episode.active[t]], episode.scale[t]
+    if truth.samples.shape[0] > 0:
+        row = int(episode.draw[t] * truth.sample_count[place, pick])
+        latency[:] = truth.samples[place, pick, row] * scale
+        return
+    latency[0] = truth.front_ms[place, pick] * scale[0]
+    latency[1] = truth.link_fixed_ms[pick] + truth.link_ms[place, pick] * scale[1]
+    latency[2] = truth.server_ms[place, pick] * scale[2]
+    offloads = pick != truth.front_ms.shape[1] - 1
     for segment in range(3):
-        takes_place = truth.has_front[pick] if segment == 0 else pick != local
-        if takes_place:
-            measured = latency[segment] * episode.factor[t, segment] + episode.shift[t, segment]
-            latency[segment] = max(measured, 0.0) if episode.clip else measured
+        if truth.has_front[pick] if segment == 0 else offloads:
+            factor, shift = episode.factor[t, segment], episode.shift[t, segment]
+            latency[segment] = disturbed(latency[segment], factor, shift, episode.clip)
         else:
             latency[segment] = 0.0
+
+
+def disturbed(expected: float, factor: float, shift: float, clip: bool) -> float:
+    """An expected latency as it is measured."""
+    measured = expected * factor + shift
+    return max(measured, 0.0) if clip else measured
+
+
+def probe_ms(
+    truth: Truth,
+    rules: Rules,
+    episode: Episode,
+    device: int,
+    size: int,
+    scale: float,
+    factor: float,
+    shift: float,
+) -> float:
+    """What a device reports of a timed exchange of the link."""
+    stretched, fixed = truth.probe_ms[truth.place_of[device]]
+    expected = stretched * rules.probe_bytes[size] * scale + fixed
+    return float(disturbed(expected, factor, shift, episode.clip) * truth.report[device])
+
+
+def probe(
+    state: LearnerState,
+    rules: Rules,
+    truth: Truth,
+    episode: Episode,
+    t: int,
+    record: Record,
+) -> None:
+    """A device that stays local and has not heard of the link for a while times a small exchange,
+    disturbed as this round's link."""
+    device, part = episode.active[t], rules.link_part
+    if part < 0 or t - state.heard[device, part] <= rules.probe_after:
+        return
+    factor, shift = episode.factor[t, 1], episode.shift[t, 1]
+    scale = episode.scale[t, 1]
+    milliseconds = probe_ms(truth, rules, episode, device, 0, scale, factor, shift)
+    at_zero, per_ms = rules.probe_at_zero[0], rules.probe_per_ms[0]
+    experience(state, device, part, at_zero, per_ms, milliseconds)
+    state.heard[device, part] = t
+    record.probes[0] += 1
 
 
 def play(
     state: LearnerState,
     pools: PoolState,
-    pool_of: IntArray,
-    explains: Array,
+    traffic: Traffic,
     rules: Rules,
     truth: Truth,
     episode: Episode,
     record: Record,
 ) -> None:
     """Play an episode: select, measure, observe, exchange, record; round after round."""
-    choices = truth.front_ms.shape[1]
-    local = choices - 1
-    devices = truth.place_of.shape[0]
-    parts = state.rows.shape[0]
-    frames = np.zeros(devices, dtype=np.int64)
-    waiting = np.zeros((devices, parts), dtype=np.bool_)
-    refreshed = np.full(devices, -np.inf)
-    seen = np.zeros((devices, parts), dtype=np.int64)
-    made_for = np.zeros((devices, parts), dtype=np.int64)  # epoch of the upload that is waiting
+    arrive(state, pools, traffic, rules, truth, episode, record)
+    local = truth.front_ms.shape[1] - 1
     latency = np.zeros(3)
     for t in range(episode.active.shape[0]):
-        device = episode.active[t]
-        time = float(t)
-        record.active[t] = device
-        frames[device] += 1
-        place = truth.place_of[device]
-        allowed = truth.allowed[place]
-        front, link, server = truth.front_ms[place], truth.link_ms[place], truth.server_ms[place]
-        scale = episode.scale[t]
-        expected = front * scale[0] + truth.link_fixed_ms + link * scale[1] + server * scale[2]
-
-        # --- pull before select
-        if rules.fresh and time - refreshed[device] >= rules.pool_age:
-            refreshed[device] = time
-            for part in range(rules.parts):
-                pool = pool_of[device, part]
-                if pools.round[pool, part] != seen[device, part]:
-                    seen[device, part] = pools.round[pool, part]
-                    take_in(state, pools, pool, device, part, waiting[device, part])
-                    record.part_downloads[part] += 1
-
-        # --- select (Alg. 1 line 4)
-        if rules.choose == CHOOSE_LOCAL:
-            pick = nth_allowed(allowed, allowed.sum() - 1)
-        elif rules.choose == CHOOSE_OFFLOAD:
-            pick = nth_allowed(allowed, 0)
-        elif rules.choose == CHOOSE_UNIFORM:
-            pick = nth_allowed(allowed, int(episode.uniform[t] * allowed.sum()))
-        else:
-            known = expected
-            if not rules.truth:
-                known = (
-                    rules.knows[0] * front
-                    + rules.knows[1] * (truth.link_fixed_ms + link)
-                    + rules.knows[2] * server
-                )
-            scores = known
-            if rules.choose == CHOOSE_SAMPLED:
-                scores = known + sampled(state, device, episode.normals[t])
-            elif state.physics.used:
-                refresh(state, device)
-                scores = known + physical_scores(state, device)
-            elif rules.parts > 0:
-                weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
-                mean, norm, radius = state.mean[device], state.norm[device], state.radius[device]
-                scores = known + optimistic(mean, norm, radius, weight)
-            if truth.restricted:
-                scores = np.where(allowed, np.minimum(scores, LARGE), np.inf)
-            forced = rules.forced_sampling and must_not_stay_local(frames[device])
-            if forced and allowed[:local].any():
-                scores[local] = np.inf
-            pick, tied = lowest(scores)
-            record.ties[0] += tied
-            predicted = known[pick]
-            for part in range(rules.parts):
-                predicted += state.mean[device, part, pick]
-            record.error_ms[t] = abs(predicted - expected[pick])
-        record.picks[t] = pick
-        record.expected_ms[t] = expected[pick]
-        best = expected.min()
-        if truth.restricted:
-            best = np.where(allowed, expected, np.inf).min()
-        record.regret_ms[t] = expected[pick] - best
-
-        # --- a waiting upload travels with this round's request
+        device, time = episode.active[t], float(t)
+        traffic.frames[device] += 1
+        expected = expected_ms(truth, episode, t)
+        if rules.fresh and time - traffic.refreshed[device] >= rules.pool_age:
+            traffic.refreshed[device] = time
+            pull(state, pools, traffic, rules, device, record, t)
+        frame = traffic.frames[device]
+        pick = select(state, rules, truth, episode, t, frame, expected, record)  # line 4
+        note(truth, t, device, pick, expected, record)
         if not rules.immediate and pick != local:
-            for part in range(rules.parts):
-                if waiting[device, part]:
-                    waiting[device, part] = False
-                    pool = pool_of[device, part]
-                    deliver(
-                        state,
-                        pools,
-                        pool,
-                        device,
-                        part,
-                        time,
-                        made_for[device, part],
-                        rules.watched[part],
-                    )
-                    take_in(state, pools, pool, device, part, False)
-                    seen[device, part] = pools.round[pool, part]
-                    record.uploads[t] += 1
-                    record.part_uploads[part] += 1
-                    record.part_downloads[part] += 1
-
-        # --- measure (line 5)
-        if truth.samples.shape[0] > 0:
-            row = int(episode.draw[t] * truth.sample_count[place, pick])
-            latency[:] = truth.samples[place, pick, row]
-        else:
-            latency[0] = front[pick] * scale[0]
-            latency[1] = truth.link_fixed_ms[pick] + link[pick] * scale[1]
-            latency[2] = server[pick] * scale[2]
-            measure(truth, episode, t, pick, local, latency)
+            deliver_waiting(state, pools, traffic, rules, device, time, record, t)
+        measure(truth, episode, t, pick, latency)  # line 5
         record.latency_ms[t] = latency[0] + latency[1] + latency[2]
         latency *= truth.report[device]
-
-        # --- observe (lines 7-9) and upload (lines 10-12, Alg. 2)
-        for part in range(rules.parts):
-            explained = 0.0
-            for segment in range(3):
-                explained += explains[part, segment] * latency[segment]
+        for part in range(rules.parts):  # lines 6-9
             if state.informative[part, pick]:
-                at_zero, per_ms = state.sums_at_zero[part, pick], state.sums_per_ms[part, pick]
+                explained = (rules.explains[part] * latency).sum()
+                state.heard[device, part] = max(time, state.heard[device, part])
                 if state.physics.used:
-                    learn(state, device, part, at_zero, per_ms, explained)
-                else:  # as `linear.observe`, but a call with the whole state costs a third more
-                    if state.threshold[part] < np.inf:
-                        state.gain[device, part] += state.norm[device, part, pick] ** 2
-                    accumulate(state.local[device, part], at_zero, per_ms, explained)
-                    if state.uses_local[part]:
-                        refine(state, device, part, pick, explained)
+                    observe_physically(state, device, part, pick, explained)
+                else:
+                    observe(state, device, part, pick, explained)
+        if pick == local:
+            probe(state, rules, truth, episode, t, record)
+        for part in range(rules.parts):  # lines 9-15
             if rules.fleet_threshold > 0.0:
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
-                    for other in range(devices):
-                        snapshot(state, other, part)
-                        deliver(state, pools, pool_of[other, part], other, part, time, 0, False)
-                    for other in range(devices):
-                        take_in(state, pools, pool_of[other, part], other, part, False)
-                    record.uploads[t] += devices
-                    record.part_uploads[part] += devices
-                    record.part_downloads[part] += devices
+                    synchronise(state, pools, traffic, rules, part, time, record, t)
+            elif traffic.pool_of[device, part] < 0 or traffic.waiting[device, part]:
                 continue
-            silent = time - state.synced_time[device, part]
-            probed = part == rules.link_part and pick == local and silent > rules.probe_after
-            if probed:
-                record.probes[0] += 1
-                ping = truth.probe_ms[place, 0] * scale[1] + truth.probe_ms[place, 1]
-                ping = ping * episode.factor[t, 1] + episode.shift[t, 1]
-                ping = max(ping, 0.0) if episode.clip else ping
-                ping *= truth.report[device]
-                at_zero, per_ms = rules.probe_at_zero, rules.probe_per_ms
-                learn(state, device, part, at_zero, per_ms, ping)
-            if probed or state.gain[device, part] > state.threshold[part]:
-                if waiting[device, part] or not (probed or wants_upload(state, device, part)):
-                    continue
-                snapshot(state, device, part)
-                if not rules.immediate:
-                    waiting[device, part] = True
-                    made_for[device, part] = state.epoch[device, part]
-                    continue
-                pool = pool_of[device, part]
-                epoch = state.epoch[device, part]
-                deliver(state, pools, pool, device, part, time, epoch, rules.watched[part])
-                record.uploads[t] += 1
-                record.part_uploads[part] += 1
-                if not rules.fresh:
-                    take_in(state, pools, pool, device, part, False)
-                    record.part_downloads[part] += 1
-                elif pools.epoch[pool, part] == state.epoch[device, part]:
-                    credit(state, device, part, time)
+            elif upload_is_due(state, device, part):
+                upload(state, pools, traffic, rules, device, part, time, record, t)

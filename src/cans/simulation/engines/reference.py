@@ -5,16 +5,17 @@ Slow and obvious, it is `--engine reference`; the compiled engine must agree wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from cans.learning.arrays import Array
 from cans.learning.device import Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator
+from cans.learning.exchange import Editions, Watcher
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
-from cans.learning.table import SEGMENTS
+from cans.learning.table import PROBE_BYTES, SEGMENTS
 from cans.simulation.engines.arrays import new_record
 from cans.simulation.engines.fast import Record
 from cans.simulation.worlds.episode import Episode
@@ -76,41 +77,25 @@ def play(
     pool_age: float = 0.0,
 ) -> Record:
     """Play an episode with objects and messages."""
-    edge = EdgeAggregator()
     learners = new_learners(world, policy, hyperparameters, radii)
-    enrol(learners, edge, episode)
     record = new_record(episode.rounds, len(policy.parts))
-    number = {part.name: i for i, part in enumerate(policy.parts)}
-    waiting: dict[int, list[Upload]] = {}
+    exchange = Exchange(policy, hyperparameters, learners, record)
+    enrol(learners, exchange.edge, episode)
+    exchange.begin()
+    _arrive(world, episode, learners, exchange, immediate)
     refreshed: dict[int, float] = {}
-    seen: dict[tuple[int, PoolKey], int] = {}
-
-    def receive(device: int, download: Download) -> None:
-        seen[device, download.key] = download.round
-        learners[device].adopt(download)
-        record.part_downloads[number[download.key.part]] += 1
-
-    def send(device: int, upload: Upload, time: float, adopts: bool) -> None:
-        download = edge.merge(upload, time)
-        record.uploads[t] += 1
-        record.part_uploads[number[upload.key.part]] += 1
-        if adopts:
-            receive(device, download)
-        else:
-            learners[device].acknowledge(download)
 
     for t in range(episode.rounds):
         device, time = int(episode.active[t]), float(t)
         learner = learners[device]
-        expected = expected_latency(world, episode, t)
+        exchange.t = t
+        exchange.frames[device] += 1
+        total = (expected := expected_latency(world, episode, t)).sum(axis=0)
         allowed = world.allowed[world.place_of[device]]
         if policy.fresh and time - refreshed.get(device, -np.inf) >= pool_age:
             refreshed[device] = time
-            for key in learner.pools():
-                if edge.pools[key].round != seen.get((device, key), 0):
-                    receive(device, edge.download(key))
+            exchange.pull(device)
 
-        total = expected.sum(axis=0)
         choice = learner.select(
             Context(
                 uniform=float(episode.uniform[t]),
@@ -128,8 +113,8 @@ def play(
         record.error_ms[t] = abs(choice.predicted_ms - total[pick])
 
         if pick != world.table.local:  # a waiting upload travels with this round's request
-            for upload in waiting.pop(device, []):
-                send(device, upload, time, adopts=True)
+            for upload in exchange.waiting.pop(device, []):
+                exchange.send(device, upload, time, adopts=True)
 
         latencies = measured_latency(world, episode, t, pick, expected[:, pick])
         record.latency_ms[t] = sum(latencies)
@@ -139,16 +124,131 @@ def play(
             record.probes[0] += 1
             uploads += learner.observe_probe([timed_probe(world, episode, t)], time)
         if policy.fleet_sync and uploads:
-            _synchronise(learners, edge, uploads, time)
-            for count in (record.uploads[t : t + 1], record.part_uploads, record.part_downloads):
+            _synchronise(learners, exchange.edge, uploads, time)
+            for count in (
+                record.uploads[t : t + 1],
+                record.downloads[t : t + 1],
+                record.part_uploads,
+                record.part_downloads,
+            ):
                 count[0] += len(learners)
-        elif immediate:
-            for upload in uploads:
-                send(device, upload, time, adopts=not policy.fresh)
-        elif uploads:
-            waiting.setdefault(device, []).extend(uploads)
+        else:
+            exchange.uploaded(device, uploads, time, immediate)
     record.ties[0] = sum(learner.tied for learner in learners)
     return record
+
+
+class Exchange:
+    """The server, who is told what by it, and the count of it all."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        hyperparameters: Hyperparameters,
+        learners: list[DeviceLearner],
+        record: Record,
+    ) -> None:
+        self.edge = EdgeAggregator(policy, hyperparameters)
+        self.waiting: dict[int, list[Upload]] = {}
+        self.frames = [0] * len(learners)
+        self.t = 0
+        self._policy, self._learners, self.record = policy, learners, record
+        self._number = {part.name: i for i, part in enumerate(policy.parts)}
+        self._editions = Editions(policy.ridge_of(hyperparameters))
+        self._watchers: list[Watcher] = []
+
+    def begin(self) -> None:
+        """Everyone has joined, and knows the pools as they are now."""
+        for pool in self.edge.pools:
+            self._editions.note(self.edge.download(pool))
+        for learner in self._learners:
+            known = {key: self._version(key) for key in learner.pools()}
+            self._watchers.append(Watcher.of(learner.identity.device, known, 0.0))
+
+    def pull(self, device: int) -> None:
+        """Whatever the server has to tell this device. The watcher's clock counts the device's own
+        inferences, one a second."""
+        watcher = self._watchers[device]
+        for key in watcher.due(float(self.frames[device])):
+            watcher.told(key, self._version(key))
+            self._receive(device, self.edge.download(key))
+
+    def uploaded(
+        self, device: int, uploads: Sequence[Upload], time: float, immediate: bool
+    ) -> None:
+        """A device has made uploads."""
+        if not immediate:
+            self.waiting.setdefault(device, []).extend(uploads)
+            return
+        for upload in uploads:
+            self.send(device, upload, time, adopts=not self._policy.fresh)
+
+    def send(self, device: int, upload: Upload, time: float, adopts: bool) -> None:
+        """An upload reaches the server, and its answer the device."""
+        download = self.edge.merge(upload, time)
+        events = self._policy.part(upload.key.part).events
+        news = self._editions.note(download) if events else True
+        for watcher in self._watchers:
+            watcher.changed(download, news, upload.device if events else None)
+        self.record.uploads[self.t] += 1
+        self.record.part_uploads[self._number[upload.key.part]] += 1
+        if adopts:
+            self._watchers[device].told(upload.key, self._version(upload.key))
+            self._receive(device, download)
+        else:
+            self._learners[device].acknowledge(download)
+
+    def _receive(self, device: int, download: Download) -> None:
+        self._learners[device].adopt(download)
+        self.record.downloads[self.t] += 1
+        self.record.part_downloads[self._number[download.key.part]] += 1
+
+    def _version(self, key: PoolKey) -> tuple[int, int]:
+        pool = self.edge.pools[key]
+        return pool.epoch, pool.round
+
+
+def _arrive(
+    world: World,
+    episode: Episode,
+    learners: list[DeviceLearner],
+    exchange: Exchange,
+    immediate: bool,
+) -> None:
+    """Every device times an exchange of each size, one device after the other."""
+    for device, learner in enumerate(learners):
+        if not learner.wants_all_probes():
+            continue
+        if learner.policy.fresh:
+            exchange.pull(device)
+        measured = arrival_probes(world, episode, device)
+        exchange.uploaded(device, learner.observe_probe(measured), 0.0, immediate)
+        exchange.record.probes[0] += len(measured)
+
+
+def arrive(
+    world: World, episode: Episode, learners: list[DeviceLearner], edge: EdgeAggregator
+) -> int:
+    """The same where uploads are merged at once; returns how many there were."""
+    uploads = 0
+    for device, learner in enumerate(learners):
+        if not learner.wants_all_probes():
+            continue
+        for key in learner.pools():
+            learner.adopt(edge.download(key))
+        for upload in learner.observe_probe(arrival_probes(world, episode, device)):
+            learner.acknowledge(edge.merge(upload))
+            uploads += 1
+    return uploads
+
+
+def arrival_probes(world: World, episode: Episode, device: int) -> list[float]:
+    """What exchanges of each size take a device when it arrives."""
+    noise = zip(episode.arrival_factor[device], episode.arrival_shift[device], strict=True)
+    return [
+        _exchange_ms(world, episode, device, size, 1.0, factor, shift)
+        for size, (factor, shift) in zip(PROBE_BYTES, noise, strict=True)
+    ]
 
 
 def expected_latency(world: World, episode: Episode, t: int) -> Array:
@@ -170,7 +270,7 @@ def measured_latency(
     if world.samples.size:
         where = world.place_of[episode.active[t]], pick
         row = int(episode.draw[t] * world.sample_count[where])
-        return tuple(world.samples[where][row].tolist())
+        return tuple((world.samples[where][row] * episode.scale[t]).tolist())
     offloads = pick != world.table.local
     takes_place = (bool(world.table.front[pick].any()), offloads, offloads)
     measured = expected * episode.factor[t] + episode.shift[t]
@@ -181,10 +281,24 @@ def measured_latency(
 
 def timed_probe(world: World, episode: Episode, t: int) -> float:
     """What a small exchange takes, disturbed as this round's link."""
-    device = episode.active[t]
+    device, scale = int(episode.active[t]), float(episode.scale[t, 1])
+    factor, shift = episode.factor[t, 1], episode.shift[t, 1]
+    return _exchange_ms(world, episode, device, PROBE_BYTES[0], scale, factor, shift)
+
+
+def _exchange_ms(
+    world: World,
+    episode: Episode,
+    device: int,
+    size: int,
+    scale: float,
+    factor: float,
+    shift: float,
+) -> float:
+    """What a device reports of a timed exchange of so many bytes."""
     stretched, fixed = world.probe_ms[world.place_of[device]]
-    expected = stretched * episode.scale[t, 1] + fixed
-    disturbed = expected * episode.factor[t, 1] + episode.shift[t, 1]
+    expected = stretched * (size / PROBE_BYTES[0]) * scale + fixed
+    disturbed = expected * factor + shift
     if episode.clip:
         disturbed = max(disturbed, 0.0)
     return float(disturbed * world.report[device])

@@ -38,7 +38,7 @@ class Sizes:
     def learn(self, cells: Sequence[Cell], seconds: Sequence[float]) -> None:
         """What cells took."""
         for cell, taken in zip(cells, seconds, strict=True):
-            name, rounds = cell.study.settings.policy, cell.study.settings.rounds
+            name, rounds = cell.study.settings.method.name, cell.study.settings.rounds
             before = self._per_round.get(name, taken / rounds)
             self._per_round[name] = 0.7 * before + 0.3 * taken / rounds
 
@@ -53,7 +53,7 @@ class Sizes:
             settings = cell.study.settings
             taken.append(cell)
             self._left_rounds -= settings.rounds
-            wanted -= self._per_round.get(settings.policy, usual) * settings.rounds
+            wanted -= self._per_round.get(settings.method.name, usual) * settings.rounds
         return tuple(taken)
 
 

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from cans.errors import unknown_name
-from cans.learning.table import PartitionTable
+from cans.learning.table import PROBE_BYTES, PartitionTable
 from cans.models.points.cost import Half
 from cans.models.points.features import feature_columns
 
-PROBE_BYTES = 8192  # what a timed exchange of the link sends
 BYTES_PER_ELEMENT = {"float32": 4, "float16": 2, "uint8": 1}
 MODELS = ("vgg16", "resnet50", "vit_b16")
 
@@ -89,7 +88,7 @@ def load_table(
     columns = feature_columns(
         [cuts[choice.point] for choice in choices], feature_set, sizes, encoded
     )
-    probe = [PROBE_BYTES / max(sizes), 1.0]
+    probe = np.array([[sent / max(sizes), 1.0] for sent in PROBE_BYTES])
     return document, PartitionTable(
         model,
         [point["name"] for point in document["points"]],
@@ -100,7 +99,7 @@ def load_table(
         codec_of=[choice.codec for choice in choices],
         bytes_of=sizes,
         names={segment: names for segment, (names, _) in columns.items()},
-        probe=np.array(probe[: columns["link"][1].shape[1]]),
+        probe=probe[:, : columns["link"][1].shape[1]],
         digest=document["digest"],
         version=feature_set,
     )

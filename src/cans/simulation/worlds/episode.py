@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cans.learning.arrays import Array, BoolArray, IntArray
+from cans.learning.table import PROBE_BYTES
 
 if TYPE_CHECKING:
     from cans.simulation.worlds.world import World
@@ -32,6 +33,8 @@ class Episode(NamedTuple):
     offline_choice: IntArray  # (devices, runs)
     offline_ms: Array  # (devices, runs)     front latencies of partial local runs
     whole_ms: Array  # (devices,)            the lower of two whole local runs, for grouping
+    arrival_factor: Array  # (devices, sizes) noise of the exchanges timed on arrival
+    arrival_shift: Array  # (devices, sizes)
 
     @property
     def rounds(self) -> int:
@@ -72,7 +75,7 @@ def draw_episode(
         offline_ms = expected * offline_factor[..., 0] + offline_shift[..., 0]
     offline_ms = offline_ms * world.report[:, None]
     clip = world.noise == "truncated"
-    return Episode(
+    episode = Episode(
         active=active.astype(np.int64),
         scale=scale,
         factor=factor,
@@ -85,6 +88,14 @@ def draw_episode(
         offline_choice=offline_choice,
         offline_ms=np.maximum(offline_ms, 0.0) if clip else offline_ms,
         whole_ms=_whole(world, speed, rng),
+        arrival_factor=np.ones((0, 0)),
+        arrival_shift=np.zeros((0, 0)),
+    )
+    # Drawn last, so that everything else is as in runs that were made before there were arrivals.
+    arrival_factor, arrival_shift = _noise(world, (devices, len(PROBE_BYTES), 3), rng)
+    return episode._replace(
+        arrival_factor=np.ascontiguousarray(arrival_factor[..., 1]),
+        arrival_shift=np.ascontiguousarray(arrival_shift[..., 1]),
     )
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from cans.errors import InputError, unknown_name
 from cans.learning.arrays import Array, IntArray
 from cans.learning.grouping import AUTO
-from cans.learning.table import PartitionTable
+from cans.learning.table import PROBE_BYTES, PartitionTable
 from cans.models.points.cost import Half
-from cans.simulation.worlds.backbones import PROBE_BYTES, choices_of, load_table
+from cans.simulation.worlds.backbones import choices_of, load_table
 from cans.simulation.worlds.drift import FAST_MBPS, everything_moves
 from cans.simulation.worlds.trace import trace_world
 from cans.simulation.worlds.world import Gamma, Noise, Participation, World
@@ -91,7 +91,7 @@ def _mac_world(name: str, model: str, devices: int, *, size_per_element: float) 
         link_ms=1e3 * size[None, :] / 1e7,
         server_ms=1e3 * back / 312e12,
         link_fixed_ms=np.zeros(table.choices),
-        probe_ms=np.array([[1e3 * size_per_element * PROBE_BYTES / 4 / 1e7, 0.0]]),
+        probe_ms=np.array([[1e3 * size_per_element * PROBE_BYTES[0] / 4 / 1e7, 0.0]]),
     )
 
 
@@ -173,7 +173,7 @@ def layered_world(
         link_ms=crossing * ms_per_byte,
         server_ms=np.array(takes(EDGE_SERVER, "back")),
         link_fixed_ms=np.where(crossing > 0, 1.0, 0.0),
-        probe_ms=np.hstack([PROBE_BYTES * ms_per_byte, np.ones((len(mbps), 1))]),
+        probe_ms=np.hstack([PROBE_BYTES[0] * ms_per_byte, np.ones((len(mbps), 1))]),
         networks=tuple(mbps),
         noise=Noise.LOGNORMAL,
         noise_level=0.1,

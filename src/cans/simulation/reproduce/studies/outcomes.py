@@ -14,7 +14,6 @@ import numpy as np
 from cans.errors import RunError
 from cans.learning.arrays import Array, IntArray
 from cans.learning.confidence import communication_bound, regret_bound
-from cans.learning.policies import policy_named
 from cans.simulation.engines.arrays import evidence
 from cans.simulation.metrics import Run, measure
 from cans.simulation.reproduce.studies.experiments import Experiment, Study, study
@@ -145,7 +144,7 @@ def _keep(run: Run, keep: IntArray) -> tuple[tuple[float | None, ...], dict[str,
 
 def bound_curves(what: Study, seed: int, at: IntArray) -> tuple[Array, Array]:
     """(regret in ms, uploads) that the supplement allows after each of these rounds."""
-    settings, world, policy = what.settings, what.make_world(), policy_named(what.settings.policy)
+    settings, world, policy = what.settings, what.make_world(), what.settings.method
     episode = world.episode(settings.rounds, seed, settings.hyperparameters.offline_runs)
     regret, uploads = np.zeros(len(at)), np.zeros(len(at))
     for index, rounds in enumerate(at):

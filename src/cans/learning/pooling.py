@@ -1,0 +1,187 @@
+"""What becomes of an upload and of a download: the rules of pools, each written once.
+
+The server's side works on `PoolState`, the device's on `LearnerState`; both are arrays, in the
+subset of NumPy that numba compiles, so that `EdgeAggregator`, the stores, `DeviceLearner` and the
+compiled engine all call these functions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cans.learning.arrays import Array, LearnerState, PoolState
+from cans.learning.exchange import is_news
+from cans.learning.linear import adopt, b_of, cholesky, inverse_from, scaled, sigma_of, times
+from cans.learning.physical import MATURE, noise_variance, nonnegative_theta
+
+SLOWER, FASTER = (6.0, 2.0, 11.0), (4.0, 1.0, 8.0)
+"""Clip, drift and alarm level of the cumulative sum of standardised residuals in each direction:
+three observations far off sound it, one liar among honest devices never does. A busy machine is
+slower for a second or so in all that it is asked, which is no change that would last; it is never
+faster."""
+
+TRUST = 3.0
+"""Standardised residual beyond which an upload is taken at less than its full weight."""
+
+
+# --- the server: merge ---------------------------------------------------------------------------
+
+
+def merge(
+    pools: PoolState,
+    pool: int,
+    part: int,
+    upload: Array,
+    epoch: int,
+    time: float,
+    ridge: float,
+    watched: bool,
+    dimension: int,
+) -> None:
+    """Alg. 2 lines 3 and 7, made safe: an upload made for an epoch that has ended is retired; in a
+    watched pool, what is far off counts for less, and too much of it starts the pool anew."""
+    if epoch < pools.epoch[pool, part]:
+        pools.retired[pool, part] += upload
+        return
+    pools.time[pool, part] = max(time, pools.time[pool, part])
+    statistics, taken = pools.statistics[pool, part], upload
+    if watched:
+        residual = surprise(statistics, upload, ridge, dimension)
+        if alarmed(pools.alarm[pool, part], residual):
+            start_anew(pools, pool, part, carried_over(statistics, upload, ridge))
+        else:
+            taken = scaled(upload, trust(residual))
+            pools.doubted[pool, part] += upload - taken
+    statistics += taken
+    pools.round[pool, part] += 1
+
+
+def start_anew(pools: PoolState, pool: int, part: int, past: Array) -> None:
+    """A reset is a decision of the server: a new epoch, and what was known is retired. Of its past
+    it may start with sums that stand for no observation."""
+    pools.retired[pool, part] += pools.statistics[pool, part]
+    pools.statistics[pool, part] = past
+    pools.alarm[pool, part] = 0.0
+    pools.epoch[pool, part] += 1
+
+
+def publish(pools: PoolState, pool: int, part: int, ridge: float, dimension: int) -> None:
+    """After a merge: a new edition, if the pool is news to who was told of the last one."""
+    now = pools.statistics[pool, part]
+    moved, grown = pools.news
+    if is_news(pools.told[pool, part], now, ridge, dimension, moved, grown):
+        pools.told[pool, part] = now
+        pools.edition[pool, part] += 1
+
+
+def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
+    """Standardised residual of an upload under its pool's estimate; positive: slower than thought.
+
+    Σ <theta, x> (y - <theta, x>) needs the sums alone, so that it works for any upload. One of many
+    observations is judged by the average of them: that a model is a little off, which many
+    observations prove, is no change. `dimension` is without the padding.
+    """
+    if pool[-2] < dimension + MATURE or upload[-1] < 1.0:
+        return 0.0
+    inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
+    theta = nonnegative_theta(inverse, b_of(pool))
+    variance = noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
+    direction = times(sigma_of(upload, 0.0), theta)
+    explained = (theta * direction).sum()
+    uncertain = explained + (direction * times(inverse, direction)).sum()
+    if explained <= 0.0 or variance <= 0.0:
+        return 0.0
+    score = (theta * b_of(upload)).sum() - explained
+    return float(score / np.sqrt(variance * uncertain * upload[-1]))
+
+
+def carried_over(pool: Array, upload: Array, ridge: float) -> Array:
+    """What a pool that has changed starts anew with: nothing if it became faster, which is worth
+    trying out; if it became slower, its past at the level of the upload that sounded the alarm.
+    What was not worth trying before is not now, and a slow trial is what costs most.
+
+    The past counts for the square root of what it was worth, so that the present soon overrules it.
+    Observations weigh about 1 / latency^2: b scales by 1 / level and Sigma by its square.
+    """
+    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
+    explained = (theta * times(sigma_of(upload, 0.0), theta)).sum()
+    level = (theta * b_of(upload)).sum() / explained if explained > 0.0 else 0.0
+    if level <= 1.0 or pool[-2] <= 0.0:
+        return np.zeros_like(pool)
+    square = theta.shape[0] * theta.shape[0]
+    past: Array = pool * min(np.sqrt(1.0 / pool[-2]), 1.0)
+    past[:square] /= level * level
+    past[square:-3] /= level
+    past[-1] = 0.0
+    return past
+
+
+def trust(residual: float) -> float:
+    """Huber's weight: what is far off counts for no more than what is just believable."""
+    return float(min(1.0, TRUST / max(abs(residual), TRUST)))
+
+
+def alarmed(alarm: Array, residual: float) -> bool:
+    """Page's cumulative sums, one per direction; true when either passes the alarm level."""
+    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1], 0.0)
+    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1], 0.0)
+    return bool(alarm[0] > SLOWER[2] or alarm[1] > FASTER[2])
+
+
+# --- a device: adopt, confirm, retire ------------------------------------------------------------
+
+
+def take_in(
+    state: LearnerState, device: int, part: int, pool: Array, epoch: int, round_: int, time: float
+) -> None:
+    """A download arrives (Alg. 1 lines 11-12). One that was overtaken, by a reset or by a later
+    one, changes nothing; one of a new epoch retires what was observed for the last."""
+    if epoch < state.epoch[device, part]:
+        return
+    if epoch > state.epoch[device, part]:
+        retire(state, device, part)
+        state.epoch[device, part] = epoch
+    elif round_ < state.round[device, part]:
+        return
+    state.round[device, part] = round_
+    adopt(state, device, part, pool, time)
+
+
+def retire(state: LearnerState, device: int, part: int) -> None:
+    """What is in the buffer was observed for an epoch that the server has ended. What is on its way
+    stays there: the server retires it when it arrives."""
+    state.retired[device, part] += state.local[device, part] - state.sent[device, part]
+    state.local[device, part] = state.sent[device, part]
+    state.startling[device, part] = 0.0
+    if state.physics.used:  # the device's own past belongs to the ended epoch too
+        state.physics.own[device, part] = 0.0
+        state.physics.pace[device, part] = 1.0
+
+
+def send(state: LearnerState, device: int, part: int) -> None:
+    """An upload is made (Alg. 1 line 9): remember what it carries. What was surprising goes alone,
+    so that nothing ordinary hides it."""
+    if state.events[part] and state.startling[device, part, -1] > 0.0:
+        state.sent[device, part] = state.startling[device, part]
+    else:
+        state.sent[device, part] = state.local[device, part]
+    state.startling[device, part] = 0.0
+
+
+def acknowledge(state: LearnerState, device: int, part: int) -> None:
+    """The server has it: drop it from the buffer, and nothing that was observed meanwhile."""
+    state.local[device, part] -= state.sent[device, part]
+    state.sent[device, part] = 0.0
+
+
+def confirm(
+    state: LearnerState, device: int, part: int, epoch: int, round_: int, time: float
+) -> None:
+    """As `acknowledge`, for who does not adopt the pool now: our copy of it has the upload too,
+    unless it is newer than that, or of another epoch."""
+    if epoch == state.epoch[device, part] and round_ > state.round[device, part]:
+        now = state.synced[device, part] + state.sent[device, part]
+        acknowledge(state, device, part)
+        adopt(state, device, part, now, time)
+    else:
+        acknowledge(state, device, part)
