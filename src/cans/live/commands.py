@@ -230,6 +230,10 @@ def device(
     input_: Annotated[
         str, typer.Option("--input", metavar="FILE", help="An .npz of inputs, or random.")
     ] = "random",
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz|DIR", help="Where outputs go: a file for one, or a folder."),
+    ] = None,
     count: Annotated[int, typer.Option(help="Inferences to run.")] = 1,
     interval_ms: Annotated[float, typer.Option(help="Pause between inferences.")] = 0.0,
     name: Annotated[str | None, typer.Option(help="Of this device; made up if not given.")] = None,
@@ -304,7 +308,7 @@ def device(
     codecs = _known_codecs(allow_codec)
     constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms)
     run_device(
-        server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey,
+        server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey, output,
         network=network, name=name, state=state, deadline_ms=deadline_ms,
         accuracy=AccuracyBudget(max_error, min_agreement),
         constraints=constraints, local=local, exits=exits, token=token,

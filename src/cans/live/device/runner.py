@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
+from zipfile import ZipFile
 
 import numpy as np
 import typer
@@ -31,6 +32,7 @@ def run_device(
     log_jsonl: Path | None,
     as_json: bool,
     obey: bool = False,
+    output: Path | None = None,
     **options: Any,
 ) -> None:
     """Run so many inferences; one document, or one line each."""
@@ -39,6 +41,7 @@ def run_device(
     interrupted = False
     with ExitStack() as stack:
         lines = _opened(log_jsonl, stack)
+        results = Results(output, count)
         bar = stack.enter_context(_FetchBar())
         device = stack.enter_context(Device(server, model, kind, progress=bar.show, **options))
         _check_depth(device, options.get("constraints"))
@@ -51,14 +54,16 @@ def run_device(
                 if number and interval_ms > 0:
                     time.sleep(interval_ms / 1e3)
                 try:
-                    report = device.run(inputs.next()).report
+                    result = device.run(inputs.next())
                 except InputError:
                     raise
                 except CansError as error:
                     failures.append(str(error))
                     typer.echo(f"cans: inference {number + 1}: {error}", err=True)
                     continue
+                report = result.report
                 reports.append(report)
+                results.write(number, result.outputs)
                 if lines is not None:
                     entry = {"time": time.time(), **report.to_dict(choices=False)}
                     lines.write(json.dumps(entry) + "\n")
@@ -106,6 +111,35 @@ def _document(device: Device, reports: list[Report], failures: list[str]) -> dic
         "inferences": [each.to_dict(choices=False) for each in reports],
         "last": reports[-1].to_dict() if reports else None,
     }
+
+
+class Results:
+    """Where outputs are written: an .npz file for one inference, a folder of them for several."""
+
+    def __init__(self, path: Path | None, count: int) -> None:
+        self._path = path
+        self._one = path is not None and path.suffix == ".npz"
+        if path is None:
+            return
+        if self._one and count > 1:
+            raise InputError(f"--output {path} holds one result; name a folder for {count}")
+        try:
+            (path.parent if self._one else path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write to --output {path}: {error.strerror}") from None
+
+    def write(self, number: int, outputs: Arrays) -> None:
+        """Keep the outputs of an inference, counted from 0."""
+        if self._path is None:
+            return
+        file = self._path if self._one else self._path / f"{number:06d}.npz"
+        try:
+            with ZipFile(file, "w") as archive:  # not np.savez: an output may be called "file"
+                for name, value in outputs.items():
+                    with archive.open(f"{name}.npy", "w") as entry:
+                        np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot write {file}: {error}") from None
 
 
 class _Inputs:
