@@ -6,8 +6,8 @@ A mutant is one operator, comparison, constant, call or branch of `physical.py`,
 `viability.py`
 changed. Each runs in a process of its own, forked from one that has imported everything: there the
 code of the functions is exchanged in place, so that whoever imported them by name has the mutant.
-Prints the survivors; the exit code is 1 if fewer than 90 % are killed. Which survivors change nothing
-that can be seen is said in `docs/policy-cans.md`, section "Tests".
+Prints the survivors; the exit code is 1 if fewer than 90 % are killed. Which survivors change
+nothing that can be seen is said in `docs/policy-cans.md`, section "Tests".
 """
 
 from __future__ import annotations
