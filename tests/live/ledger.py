@@ -44,12 +44,14 @@ def expected(
 
 
 def stored(store: Store) -> dict[str, SufficientStatistics]:
-    """What the store holds for each part, over all pools, ended epochs included."""
+    """What the store holds for each part, over all pools, ended epochs and doubts included."""
     totals: dict[str, SufficientStatistics] = {}
     for account in store.accounts():
         total = account.pool.statistics
         if account.pool.retired is not None:
             total += account.pool.retired
+        if account.pool.doubted is not None:
+            total += account.pool.doubted
         part = account.key.part
         totals[part] = totals[part] + total if part in totals else total
     return totals
