@@ -16,7 +16,13 @@ from time import monotonic, perf_counter
 
 import numpy as np
 
-from cans.errors import CansError, DeadlineExceeded, RemoteProtocolError, Unreachable
+from cans.errors import (
+    CansError,
+    DeadlineExceeded,
+    InputError,
+    RemoteProtocolError,
+    Unreachable,
+)
 from cans.learning import Choice, PartitionTable
 from cans.live.device.accuracy import Accuracy
 from cans.live.device.choosing import Chooser
@@ -133,6 +139,12 @@ class Requests:
             start = perf_counter()
             tensors = self._encoded(choice, front)
             ready = perf_counter()
+        most = self._options.constraints.max_bytes
+        if most is not None and sum(each.nbytes for each in tensors) > most:
+            # By this device's own count: what the server's table says does not matter.
+            if not self._options.local:
+                raise InputError(f"this choice would send more than --max-bytes {most}")
+            return self._local_round(job, None, lambda: f"local: it would send over {most} bytes")
         request = InferRequest(self._header(choice, front), tensors)
         return Asked(job, choice, why, front, server, request, (ready - start) * 1e3, ready)
 

@@ -88,7 +88,7 @@ def terms_in(message: Any) -> Terms:
         if unknown:
             raise Refused(f"the server uses {', '.join(sorted(unknown))}: upgrade this device")
         hyperparameters = Hyperparameters(**given)
-    except (ValueError, TypeError, InputError) as error:
+    except (ValueError, TypeError, InputError, RecursionError) as error:
         raise RemoteProtocolError(f"hyper-parameters that cannot be used: {error}") from None
     policy = _policy_in(message.policy)
     low, high = message.lowest_latency_ms, message.highest_latency_ms
