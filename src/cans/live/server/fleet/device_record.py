@@ -42,6 +42,7 @@ class DeviceRecord:
         self.rounds: deque[SeenRound] = deque(maxlen=MOST_ROUNDS)
         self.counted = 0  # rounds ever kept, to tell which ones are new
         self.changes: deque[tuple[float, int]] = deque(maxlen=MOST_CHANGES)
+        self.told_gone = False  # an event has said so
         self.why = ""
         self.predicted_ms: tuple[float, ...] = ()
         self.width_ms: tuple[float, ...] = ()

@@ -69,12 +69,7 @@ class Watching(NamedTuple):
     begun: bool
 
 
-class ModelsChanged(NamedTuple):
-    time: float
-    text: str
-
-
-Happening = Joined | Answered | Accounted | Merged | Rejected | Watching | ModelsChanged
+Happening = Joined | Answered | Accounted | Merged | Rejected | Watching
 
 
 class Happenings:

@@ -23,7 +23,6 @@ from cans.live.server.fleet.happenings import (
     Happenings,
     Joined,
     Merged,
-    ModelsChanged,
     Rejected,
     Watching,
 )
@@ -72,6 +71,7 @@ class Recorder:
         self.listeners: list[Callable[[list[Happening]], None]] = []  # metrics; called off the path
         self._catalogue = catalogue
         self._now = clock
+        self._models = {each.name: each.digest for each in catalogue.models}
         self._said: dict[tuple[str, str], float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -100,6 +100,8 @@ class Recorder:
                     self._take_in(each)
                 except CansError as error:  # of a model that has gone meanwhile, say
                     _log.debug("not recorded", extra={"reason": str(error)})
+            self._notice_silence()
+            self._notice_models()
         for listener in self.listeners:
             listener(happenings)
 
@@ -132,8 +134,6 @@ class Recorder:
                 if record is not None:
                     record.listening = max(record.listening + (1 if each.begun else -1), 0)
                     record.heard(each.time)
-            case ModelsChanged():
-                self._tell(each.time, "model", "", each.text)
 
     def _joined(self, joined: Joined) -> None:
         who, model = joined.identity, self._catalogue.find(joined.model)
@@ -142,9 +142,7 @@ class Recorder:
         if record is None or not again or record.table.version != model.table.version:
             record = DeviceRecord(who, model.name, model.table)
             record.joined_at = joined.time
-            self.devices.pop(who.device, None)
-            self.devices[who.device] = record
-            self._make_room()
+            self._admit(who.device, record, joined.time)
         record.heard(joined.time)
         word = "joined again" if again else "joined"
         self._tell(
@@ -153,7 +151,7 @@ class Recorder:
 
     def _answered(self, done: Answered) -> None:
         self.requests += 1
-        record = self._record(done.device, done.model)
+        record = self._record(done.device, done.model, done.time)
         if record is None:
             return
         record.heard(done.time)
@@ -209,9 +207,30 @@ class Recorder:
             rejected.time, kind, rejected.device, f"{rejected.method}: {rejected.reason}"
         )
 
+    # --- what nobody reports ---
+
+    def _notice_silence(self) -> None:
+        """A device that goes says nothing: tell of it once."""
+        now = self.now()
+        for name, record in self.devices.items():
+            gone = record.state(now) == "gone"
+            if gone and not record.told_gone:
+                self._tell(now, "leave", name, "has not been heard of for a while")
+            record.told_gone = gone
+
+    def _notice_models(self) -> None:
+        models = {each.name: each.digest for each in self._catalogue.models}
+        for name, digest in models.items():
+            if self._models.get(name) != digest:
+                what = "is served anew" if name in self._models else "is served"
+                self._tell(self.now(), "model", "", f"{name} {what} ({digest[:12]})")
+        for name in self._models.keys() - models.keys():
+            self._tell(self.now(), "model", "", f"{name} is no longer served")
+        self._models = models
+
     # --- helpers ---
 
-    def _record(self, device: str, model: str) -> DeviceRecord | None:
+    def _record(self, device: str, model: str, time: float) -> DeviceRecord | None:
         """Of a device that speaks; one that joined before this server started is met here."""
         record = self.devices.get(device)
         if record is None and device:
@@ -219,11 +238,14 @@ class Recorder:
             record = DeviceRecord(
                 DeviceIdentity(device, type="?", network="?"), found.name, found.table
             )
-            self.devices[device] = record
-            self._make_room()
+            self._admit(device, record, time)
         return record
 
-    def _make_room(self) -> None:
+    def _admit(self, device: str, record: DeviceRecord, time: float) -> None:
+        """Remember a device; who was silent longest is forgotten where there are too many."""
+        record.heard(time)
+        self.devices.pop(device, None)
+        self.devices[device] = record
         while len(self.devices) > MOST_DEVICES:
             oldest = min(self.devices, key=lambda name: self.devices[name].heard_at)
             del self.devices[oldest]
