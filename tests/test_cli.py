@@ -46,7 +46,7 @@ def test_json_is_all_there_is_on_standard_output() -> None:
     # the Python function gives the same numbers
     result = cans.simulate("vgg16", "fedlinucb-dw", devices=5, rounds=60, seeds=2,
                            engine="reference")  # fmt: skip
-    ours, theirs = result.document(), document
+    ours, theirs = result.to_dict(), document
     ours.pop("rounds_per_second"), theirs.pop("rounds_per_second")
     assert json.loads(json.dumps(ours)) == theirs
 
@@ -86,7 +86,7 @@ def test_without_json_there_is_a_table() -> None:
 def test_policies_that_predict_nothing_have_no_error() -> None:
     document = cans.simulate(
         "vit_b16", "random", devices=2, rounds=10, seeds=1, engine="reference"
-    ).document()
+    ).to_dict()
     assert document["runs"][0]["estimation_error_ms"] is None
     json.loads(json.dumps(document, allow_nan=False))
 

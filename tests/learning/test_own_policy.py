@@ -131,7 +131,7 @@ def test_it_is_found_in_a_file_and_simulates(tmp_path: Path, monkeypatch) -> Non
     mine = find_policy("my_policy:policy")
     by_name = cans.simulate("vgg16", "my_policy:policy", seeds=1, rounds=40, engine="reference")
     by_object = cans.simulate("vgg16", mine, seeds=1, rounds=40, engine="reference")
-    assert by_name.document()["policy"] == by_object.document()["policy"] == "mine"
+    assert by_name.to_dict()["policy"] == by_object.to_dict()["policy"] == "mine"
     assert by_name.runs[0].picks == by_object.runs[0].picks
     assert by_object.runs[0].uploads > 0
 

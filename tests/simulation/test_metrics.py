@@ -60,7 +60,19 @@ def test_running_mean() -> None:
 
 def test_mean_and_deviation_over_seeds() -> None:
     result = cans.simulate("resnet50", "random", seeds=3, rounds=50, engine="reference")
-    document = result.document()
+    document = result.to_dict()
     regrets = [run["regret_ms"] for run in document["runs"]]
     assert document["mean"]["regret_ms"] == pytest.approx(np.mean(regrets))
     assert document["std"]["regret_ms"] == pytest.approx(np.std(regrets, ddof=1))
+    mean = document["mean"]
+    assert (result.mean_regret_ms, result.mean_latency_ms) == (
+        mean["regret_ms"], mean["mean_latency_ms"]
+    )  # fmt: skip
+    assert (result.mean_uploads, result.mean_bytes) == (mean["uploads"], mean["bytes"])
+    assert result.mean_estimation_error_ms is mean["estimation_error_ms"] is None  # no prediction
+
+
+def test_the_mean_error_of_a_policy_that_predicts() -> None:
+    result = cans.simulate("resnet50", "linucb", seeds=2, rounds=20, engine="reference")
+    errors = [run.estimation_error_ms for run in result.runs]
+    assert result.mean_estimation_error_ms == pytest.approx(np.mean(errors))

@@ -53,7 +53,7 @@ def test_waiting_for_the_next_request_can_lock_a_device_in() -> None:
     `immediate`; this is what the other delivery costs (docs/paper-to-code.md)."""
     for policy in ("fedlinucb-decouple", "fedlinucb"):
         now, later = (
-            cans.simulate("vgg16", policy, seeds=20, delivery=delivery).document()["mean"]
+            cans.simulate("vgg16", policy, seeds=20, delivery=delivery).to_dict()["mean"]
             for delivery in ("immediate", "next-contact")
         )
         assert later["regret_ms"] > 2 * now["regret_ms"]

@@ -40,7 +40,7 @@ def test_rows_are_the_numbers_of_simulate(finished) -> None:
     for row, expected in zip(mine, run.runs, strict=True):
         assert row["regret_ms"] == expected.regret_ms
         assert row["mean_latency_ms"] == expected.mean_latency_ms
-        assert json.loads(row["picks"]) == expected.document()["picks"]
+        assert json.loads(row["picks"]) == expected.to_dict()["picks"]
 
 
 def test_csv_and_a_dask_cluster_give_the_same_rows(finished, tmp_path) -> None:

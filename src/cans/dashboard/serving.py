@@ -66,7 +66,7 @@ def show_page(server: EdgeServer, listen: str, token: str | None) -> PageThread:
     except OSError as error:
         listener.close()
         raise RunError(f"cannot show the page on {listen}: {error.strerror}") from None
-    application, broadcast = page(server.recorder, LearningView(server).document, token)
+    application, broadcast = page(server.recorder, LearningView(server).to_dict, token)
     tls = None if is_loopback(host) else server.options.tls
     config = uvicorn.Config(
         application,

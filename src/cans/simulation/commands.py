@@ -127,7 +127,7 @@ def simulate(
             progress=advance,
         )
     if as_json:
-        typer.echo(json.dumps(result.document()))
+        typer.echo(json.dumps(result.to_dict()))
     else:
         _print_table(result)
 
@@ -275,7 +275,7 @@ def _print_table(result: Simulation) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    document = result.document()
+    document = result.to_dict()
     table = Table(title=f"{document['policy']} on {document['model']}, world {document['world']}")
     for heading in ("seed", "regret (s)", "mean latency (ms)", "error (ms)", "uploads"):
         table.add_column(heading, justify="right")

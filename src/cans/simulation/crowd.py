@@ -68,7 +68,7 @@ class CrowdRun:
     best: CrowdRecord
     points: IntArray
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The run as it stands in JSON."""
         values, counts = np.unique(self.points, return_counts=True)
         return {
@@ -161,7 +161,7 @@ def simulate_crowd(
     start = time.perf_counter()
     runs = []
     for seed in range(seeds):
-        runs.append(play_seed(what, seed).document())
+        runs.append(play_seed(what, seed).to_dict())
         if progress is not None:
             progress(1)
     elapsed = time.perf_counter() - start

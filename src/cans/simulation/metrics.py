@@ -35,7 +35,7 @@ class Run:
     probes: int  # small exchanges timed by devices that stayed local
     record: Record
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The run as it stands in JSON."""
         return {
             "seed": self.seed,
@@ -105,6 +105,11 @@ def _counts(points: IntArray) -> dict[int, int]:
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
+def mean_of(runs: Sequence[Run], name: str) -> float:
+    """The mean of one number of the runs, in its unit."""
+    return float(np.mean([getattr(run, name) for run in runs]))
+
+
 def summary(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
     """Mean and standard deviation over the seeds."""
     means: dict[str, float | None] = {}
@@ -114,6 +119,6 @@ def summary(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
         if None in values:
             means[name] = deviations[name] = None
             continue
-        means[name] = float(np.mean(values))
+        means[name] = mean_of(runs, name)
         deviations[name] = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {"mean": means, "std": deviations}

@@ -22,7 +22,7 @@ from cans.own_policy import find_policy, owned
 from cans.simulation.engines import clustered, compiled, reference
 from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
 from cans.simulation.engines.fast import Record
-from cans.simulation.metrics import Run, measure, summary
+from cans.simulation.metrics import Run, mean_of, measure, summary
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped
 from cans.simulation.worlds.named import make_world
@@ -83,7 +83,35 @@ class Simulation:
     runs: tuple[Run, ...]
     rounds_per_second: float
 
-    def document(self) -> dict[str, Any]:
+    @property
+    def mean_regret_ms(self) -> float:
+        """Milliseconds lost in a whole run against the best choices; the mean over the seeds."""
+        return mean_of(self.runs, "regret_ms")
+
+    @property
+    def mean_latency_ms(self) -> float:
+        """Measured milliseconds of one inference; the mean over rounds and seeds."""
+        return mean_of(self.runs, "mean_latency_ms")
+
+    @property
+    def mean_estimation_error_ms(self) -> float | None:
+        """Milliseconds between predicted and expected latency at the chosen points; the mean over
+        rounds and seeds. None: the policy predicts nothing."""
+        if any(run.estimation_error_ms is None for run in self.runs):
+            return None
+        return mean_of(self.runs, "estimation_error_ms")
+
+    @property
+    def mean_uploads(self) -> float:
+        """Uploads of the whole fleet in a run; the mean over the seeds."""
+        return mean_of(self.runs, "uploads")
+
+    @property
+    def mean_bytes(self) -> float:
+        """Bytes exchanged for learning in a run; the mean over the seeds."""
+        return mean_of(self.runs, "bytes")
+
+    def to_dict(self) -> dict[str, Any]:
         """The JSON document of `cans simulate --json`."""
         settings = self.settings
         return {
@@ -96,7 +124,7 @@ class Simulation:
             "delivery": settings.delivery,
             "engine": self.engine,
             "seeds": [run.seed for run in self.runs],
-            "runs": [run.document() for run in self.runs],
+            "runs": [run.to_dict() for run in self.runs],
             **summary(self.runs),
             "rounds_per_second": self.rounds_per_second,
         }
@@ -113,9 +141,11 @@ def simulate(
 ) -> Simulation:
     """Simulate a policy in a world; the same numbers as `cans simulate`.
 
+    `settings` are the fields of `Settings`: world, devices, rounds, gamma, delivery, ...
+
     >>> result = simulate("vgg16", "oracle", seeds=2, rounds=100, engine="reference")
-    >>> [run.regret_ms for run in result.runs]
-    [0.0, 0.0]
+    >>> result.mean_regret_ms, [run.regret_ms for run in result.runs]
+    (0.0, [0.0, 0.0])
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, not {seeds}")

@@ -72,7 +72,7 @@ def _play(cell: Cell, batch: Batch, here: Mapping[Path, Path]) -> Row:
     world = setting.make_world()
     record = play(setting.settings, batch.engine, cell.seed, world)
     run = measure(cell.seed, record, world, setting.settings)
-    document = run.document()
+    document = run.to_dict()
     return (
         setting_row(cell.study, batch.engine)
         | {"seed": cell.seed}

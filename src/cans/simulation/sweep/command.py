@@ -99,7 +99,7 @@ def show(path: Path, about: str, as_json: bool, plot: Path | None) -> None:
         document: dict[str, Any] = {
             "file": str(path),
             "cells": len(rows),
-            "groups": [each.document() for each in groups],
+            "groups": [each.to_dict() for each in groups],
         }
         print(json.dumps(document))
         return

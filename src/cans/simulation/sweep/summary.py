@@ -36,7 +36,7 @@ class Group:
             str(value) if name in words else f"{name} {value}" for name, value in self.axes.items()
         )
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The group as it stands in JSON."""
         numbers = {
             name: None if each is None else _document(each) for name, each in self.numbers.items()

@@ -60,7 +60,7 @@ def lower(found: Measured, place: Place, policy: str, *others: str) -> Check:
         + " and ".join(title(other) for other in others),
         all(each.below_zero for each in differences.values()),
         {
-            f"{title(policy)} minus {title(other)} (ms)": each.document()
+            f"{title(policy)} minus {title(other)} (ms)": each.to_dict()
             for other, each in differences.items()
         },
     )

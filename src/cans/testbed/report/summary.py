@@ -27,7 +27,7 @@ def summarise(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
     firsts = [n for n in FIRST if n <= experiment.rounds] or [experiment.rounds]
     document: dict[str, Any] = {
         "model": outcome.model,
-        "calibration": [each.document() for each in outcome.calibration],
+        "calibration": [each.to_dict() for each in outcome.calibration],
         "policies": {label: _policy(by_policy[label], firsts) for label in labels},
         "best_fixed": _best_fixed(experiment, outcome),
     }

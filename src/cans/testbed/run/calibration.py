@@ -43,7 +43,7 @@ class Calibration:
         )
         return all(1 - TOLERANCE <= ratio <= 1 + TOLERANCE for ratio in ratios)
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "within_15_percent": self.within}
 
 

@@ -20,7 +20,7 @@ class LearningView:
         self._server = server
         self._known: dict[Any, tuple[Any, list[dict[str, Any]]]] = {}
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything the Learning view shows but the lines over time."""
         server = self._server
         pools = sorted(server.pools.remembered(), key=lambda each: -each.time)[:MOST_POOLS]

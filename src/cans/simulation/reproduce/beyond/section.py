@@ -65,13 +65,13 @@ def beyond_document(beyond: Beyond, bars: Sequence[Bar]) -> dict[str, Any]:
     ]
     ablation = {
         ablated: {
-            world: {"saves": found.saved.document(), "regret_ratio": found.ratio}
+            world: {"saves": found.saved.to_dict(), "regret_ratio": found.ratio}
             for world in beyond.values("world")
             if (found := worth(beyond, ablated, world)) is not None
         }
         for ablated in ABLATIONS
     }
-    return {"bars": [bar.document() for bar in bars], "ablation": ablation, "settings": settings}
+    return {"bars": [bar.to_dict() for bar in bars], "ablation": ablation, "settings": settings}
 
 
 def _worthless(beyond: Beyond) -> str:

@@ -28,7 +28,7 @@ class Bar:
         held = sum(check.holds for check in self.checks)
         return f"{held} of {len(self.checks)} statements hold"
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "bar": self.text,

@@ -36,7 +36,7 @@ class Interval(NamedTuple):
     def above_zero(self) -> bool:
         return self.low > 0
 
-    def document(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         return {name: round(value, 6) for name, value in self._asdict().items()}
 
 

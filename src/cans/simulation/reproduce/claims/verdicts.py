@@ -72,7 +72,7 @@ class Judgement:
             text += " Not shown here: " + "; ".join(failed) + "."
         return f"{text} {self.remark}".strip()
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,
             "numbers": {
@@ -103,19 +103,19 @@ class Verdicts:
         assert found is not None
         return found
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         first = self.foremost
         found = {
             "id": first.claim.id,
             "claim": first.claim.text,
-            **first.document(),
+            **first.to_dict(),
             "key_number": first.key,
             "world": first.world,
         }
         if self.paper is not None and self.paper is not first:
-            found["simulated"] = {**self.paper.document(), "key_number": self.paper.key}
+            found["simulated"] = {**self.paper.to_dict(), "key_number": self.paper.key}
         if self.literal is not None:
-            found["literal"] = self.literal.document()
+            found["literal"] = self.literal.to_dict()
         return found
 
 
@@ -130,7 +130,7 @@ def by_claim(
 
 def claims_document(verdicts: Iterable[Verdicts]) -> list[Any]:
     """claims.json: the foremost verdict of every claim, with the others inside."""
-    return [each.document() for each in verdicts]
+    return [each.to_dict() for each in verdicts]
 
 
 def title(policy: str) -> str:
@@ -139,7 +139,7 @@ def title(policy: str) -> str:
 
 def holds(statement: str, holding: bool, **numbers: Any) -> Check:
     """A check, with its intervals as plain numbers."""
-    shown = {k: v.document() if isinstance(v, Interval) else v for k, v in numbers.items()}
+    shown = {k: v.to_dict() if isinstance(v, Interval) else v for k, v in numbers.items()}
     return Check(statement, bool(holding), shown)
 
 
@@ -191,7 +191,7 @@ def extreme(
         f"{place}: {title(policy)} has {order} {name} than {rest}",
         all(fine),
         {
-            f"{title(policy)} minus {title(other)} ({UNITS[metric]})": each.document()
+            f"{title(policy)} minus {title(other)} ({UNITS[metric]})": each.to_dict()
             for other, each in differences.items()
         },
     )
