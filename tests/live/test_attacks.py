@@ -112,6 +112,11 @@ def test_one_identity_has_a_few_connections_only() -> None:
     with pytest.raises(Refused, match="connections already"):
         seen.known("ipv4:10.0.0.1:999", "greedy")
     seen.known("ipv4:10.0.0.1:1000", "modest")
+    seen._all["10.0.0.1", 5].since -= 60  # lost by the network, and nobody was told
+    seen.known("ipv4:10.0.0.1:999", "greedy")
+    assert ("10.0.0.1", 5) in seen._doomed(time.monotonic())
+    with pytest.raises(Refused, match="connections already"):
+        seen.known("ipv4:10.0.0.1:998", "greedy")
 
 
 # --- room for requests ---

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -14,9 +14,11 @@ from typing import NamedTuple
 import pytest
 
 from cans.live.device.device import Device
+from cans.live.server import connections
 from tests.live.faults import GRACE_MS, wait_until
 from tests.live.process import Process, free_port, server
 from tests.live.proxy import Proxy
+from tests.live.running import running, terms
 from tests.live.toy import example, toy
 
 HEDGED = True
@@ -97,6 +99,24 @@ def test_answers_come_in_time(tmp_path: Path, kind: str) -> None:
         for _ in range(2):
             _, back = hang_once(found, local_ms(found.device), GRACE_MS)
             assert back < BACK_S + 1.0
+
+
+def test_connections_lost_without_a_word_do_not_shut_their_device_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's side of them stays open for as long as its keepalive takes."""
+    monkeypatch.setattr(connections, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 0.3)
+    model = toy(block_seconds=BLOCK)
+    with running(toy(), terms=terms("cans")) as near:
+        port = int(near.address.rpartition(":")[2])
+        with closing(Proxy(port)) as proxy, Device(
+            proxy.address, model, "rpi5", state=tmp_path
+        ) as device:  # fmt: skip
+            found = Trouble(device, proxy.half_open, proxy.restore)
+            for _ in range(4):
+                _, back = hang_once(found, local_ms(device), GRACE_MS)
+                assert back < BACK_S + 1.0
 
 
 @pytest.mark.slow

@@ -267,7 +267,7 @@ class Agent(Thread):
             measured = self._requests.measure(played.asked, pending.result(), end)
             self._session.answered(played.server, late=True)
         except CansError as error:
-            self._session.judge(played.server, error)
+            self._session.never_answered(played.server, error)
         self._observe(played, measured)
 
     def _observe(self, played: Round, measured: Measured) -> None:

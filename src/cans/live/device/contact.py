@@ -59,6 +59,7 @@ class Synced:
 class NotSynced:
     server: int
     error: CansError
+    stale: bool = False  # of a connection that is not used any more
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,9 @@ class Contact:
             self.stop_watching()
 
         def work() -> None:
-            if not moved:
-                self.links[server].renew()
             try:
+                if not moved:
+                    self.links[server].renew()
                 self._post(Welcomed(server, self.join(server, identity, model, moved=moved)))
             except CansError as error:
                 self._post(NotWelcomed(server, error))
@@ -152,13 +153,15 @@ class Contact:
     ) -> None:
         """Send uploads; posts `Synced` or `NotSynced`."""
         request = SyncRequest(tuple(uploads), device, account)
-        pending = self.links[server].sync(request, SYNC_SECONDS)
+        link = self.links[server]
+        connection = link.renewals
+        pending = link.sync(request, SYNC_SECONDS)
 
         def done() -> None:
             try:
                 self._post(Synced(server, uploads, pending.result().pools))
             except CansError as error:
-                self._post(NotSynced(server, error))
+                self._post(NotSynced(server, error, stale=link.renewals > connection))
 
         pending.when_done(done)
 

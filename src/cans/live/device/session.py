@@ -151,6 +151,12 @@ class Session:
         else:
             self._route.succeeded(server)
 
+    def never_answered(self, server: int, error: CansError) -> None:
+        """The late reply did not come. The server is suspect since it was late; what a connection
+        that was given up says of it adds nothing, a refusal does."""
+        if isinstance(error, Refused):
+            self.judge(server, error)
+
     def suspect(self, server: int) -> None:
         """A reply is late, and this device was first."""
         self._trouble = "the server did not answer as quickly as it used to"
@@ -228,7 +234,8 @@ class Session:
         elif isinstance(event, NotSynced):
             self._on_wire -= 1
             _log.warning("uploads not delivered", extra={"reason": str(event.error)})
-            self.judge(event.server, event.error)
+            if not event.stale:  # of the connection that is used now, it says nothing
+                self.judge(event.server, event.error)
             self._send_at = monotonic() + _RETRY_SECONDS
         elif isinstance(event, News):
             self._experience.adopt(self._contact.news())

@@ -15,6 +15,7 @@ import socket
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from urllib.parse import unquote
 
@@ -84,9 +85,10 @@ class Connections:
         found = self._all.get(address)
         if found is None:
             found = self._all[address] = _Connection(monotonic())
+        found.since = monotonic()
         if found.identity == identity:
             return
-        if self._of[identity] >= MOST_OF_ONE:
+        if self._of[identity] >= MOST_OF_ONE and not self._forget_quietest(identity, found.since):
             raise Refused(
                 f"{identity[:64]!r} has {MOST_OF_ONE} connections already; close some",
                 "RESOURCE_EXHAUSTED",
@@ -94,6 +96,18 @@ class Connections:
         self._leave(found)
         found.identity = identity
         self._of[identity] += 1
+
+    def _forget_quietest(self, identity: str, now: float) -> bool:
+        """Make room for another connection of this identity: the one that was quiet for longest is
+        closed by the next sweep. A network that loses connections without a word leaves this side
+        of them open, and must not shut their device out. False: all of them are in use."""
+        mine = (each for each in self._all.values() if each.identity == identity)
+        quietest = min(mine, key=lambda each: each.since)
+        if now - quietest.since < GRACE_SECONDS:
+            return False
+        self._leave(quietest)
+        quietest.identity, quietest.since = "", -inf
+        return True
 
     def _leave(self, connection: _Connection) -> None:
         if connection.identity:

@@ -96,6 +96,7 @@ class Link:
         self._metadata = (("authorization", f"Bearer {token}"),) if token else None
         self._retired: grpc.Channel | None = None
         self._closed = False
+        self.renewals = 0  # how many connections were left behind
         self._open()
 
     def _open(self) -> None:
@@ -122,6 +123,7 @@ class Link:
         if self._retired is not None:
             self._retired.close()
         self._retired = self._channel
+        self.renewals += 1
         self._open()
 
     def join(self, request: JoinRequest, seconds: float) -> Welcome:
