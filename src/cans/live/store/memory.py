@@ -24,6 +24,11 @@ from cans.live.store.base import (
 )
 
 
+def open_url(url: str, own: bool) -> Store:
+    """`memory:`."""
+    return MemoryStore()
+
+
 class MemoryStore(Store):
     def __init__(self) -> None:
         self._lock = Lock()

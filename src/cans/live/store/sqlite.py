@@ -48,6 +48,11 @@ _KEY = "model = ? AND version = ? AND policy = ? AND part = ? AND scope = ?"
 _SENDER = f"{_KEY} AND device = ? AND incarnation = ?"
 
 
+def open_url(url: str, own: bool) -> Store:
+    """`sqlite:FILE`."""
+    return SqliteStore(Path(url.removeprefix("sqlite:")), own)
+
+
 class SqliteStore(Store):
     def __init__(self, path: Path, own: bool = True) -> None:
         """`own`: as the server that writes to it; otherwise to look at what is there."""

@@ -48,6 +48,11 @@ _SENDER = f"{_KEY} AND device = %s AND incarnation = %s"
 _STARTING = 0x63616E73
 
 
+def open_url(url: str, own: bool) -> Store:
+    """`postgresql://...`, as psycopg takes it."""
+    return PostgresStore(url)
+
+
 class PostgresStore(Store):
     shared = True
 
