@@ -1,4 +1,4 @@
-"""`cans serve` and `cans device`."""
+"""`cans serve`."""
 
 from __future__ import annotations
 
@@ -8,32 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from cans.config_file import ConfigOption
 from cans.errors import InputError
-from cans.live import store_commands
 from cans.models.commands import OptimisationOption, ProviderOption
 
 if TYPE_CHECKING:
     from cans.live.server.server import EdgeServer
     from cans.live.split import Cutting, SplitModel
     from cans.live.wire.terms import Terms
-    from cans.live.wire.tls import ClientTls, ServerTls
-    from cans.models import RuntimeOptions
+    from cans.live.wire.tls import ServerTls
 
 DEFAULT_STORE = "sqlite:cans.sqlite"
-
-
-def register(app: typer.Typer) -> None:
-    """Mount this layer's commands."""
-    panel = "Run a fleet"
-    app.command(
-        rich_help_panel=panel,
-        epilog="\b\nExample:\n  cans serve --model resnet50.onnx --codec uint8 --codec float16",
-    )(serve)
-    app.command(
-        rich_help_panel=panel,
-        epilog="\b\nExample:\n  cans device --server edge-box:7070 --type rpi5 --count 100",
-    )(device)
-    app.add_typer(store_commands.app, name="store", rich_help_panel=panel)
 
 
 class Closing(Protocol):
@@ -139,6 +124,7 @@ def serve(
         float, typer.Option(help="Forget pools and devices that nobody used for so long.")
     ] = 365.0,
     log: Annotated[str, typer.Option(help="json or text.")] = "text",
+    config: ConfigOption = None,
 ) -> None:
     """Serve back-ends of models to a fleet, and what the fleet has learned."""
     import asyncio
@@ -149,13 +135,14 @@ def serve(
     from cans.live.server.server import ServerOptions
     from cans.live.server.server import serve as serve_models
     from cans.live.splitting import load_model, split
+    from cans.models.run.runtime import RuntimeOptions
 
     start_logging(log)
     keep_memory()
     numbers = {"ridge": ridge, "alpha": alpha, "beta_ms": beta_ms}
     terms = _terms(policy, numbers, delivery, fresh, lowest_latency_ms, highest_latency_ms)
     more: dict[str, Any] = {} if workers is None else {"workers": workers}
-    runtime = _runtime(provider, threads, optimisation)
+    runtime = RuntimeOptions.parse(provider or (), threads, optimisation)
     if cluster is not None:
         from cans.live.server.cluster.options import ClusterOptions
 
@@ -213,130 +200,6 @@ def serve(
             thing.close()
 
 
-def device(
-    server: Annotated[
-        str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")
-    ],
-    model: Annotated[
-        str | None, typer.Option(help="ONNX file or built-in name; the server's if not given.")
-    ] = None,
-    type_: Annotated[
-        str,
-        typer.Option(
-            "--type", help="Prefix of the group that the server finds for it; auto: no prefix."
-        ),
-    ] = "auto",
-    network: Annotated[str, typer.Option(help="Devices on a network learn together.")] = "default",
-    input_: Annotated[
-        str, typer.Option("--input", metavar="FILE", help="An .npz of inputs, or random.")
-    ] = "random",
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz|DIR", help="Where outputs go: a file for one, or a folder."),
-    ] = None,
-    count: Annotated[int, typer.Option(help="Inferences to run.")] = 1,
-    interval_ms: Annotated[float, typer.Option(help="Pause between inferences.")] = 0.0,
-    name: Annotated[str | None, typer.Option(help="Of this device; made up if not given.")] = None,
-    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where it remembers.")] = None,
-    deadline_ms: Annotated[float, typer.Option(help="An answer or an error by then.")] = 10_000.0,
-    local: Annotated[
-        bool, typer.Option("--local/--no-local", help="Can it run the whole model?")
-    ] = True,
-    min_local_depth: Annotated[int, typer.Option(help="Privacy: never cut before this point.")] = 0,
-    max_bytes: Annotated[int | None, typer.Option(help="Never send more than this.")] = None,
-    allow_codec: Annotated[
-        list[str] | None, typer.Option(help="Accuracy: only these codecs; repeat for several.")
-    ] = None,
-    max_error: Annotated[
-        float | None, typer.Option(help="Accuracy: leave out codecs that change answers more.")
-    ] = None,
-    min_agreement: Annotated[
-        float | None, typer.Option(help="Accuracy: ... that change the top answer more often.")
-    ] = None,
-    avoid_after_ms: Annotated[
-        float | None, typer.Option(help="Avoid choices expected to take longer.")
-    ] = None,
-    exit_: Annotated[
-        list[str] | None, typer.Option("--exit", metavar="NAME:THRESHOLD", help="Early exit.")
-    ] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")] = False,
-    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
-    slowdown: Annotated[
-        float, typer.Option(hidden=True, help="Testbed: run K times slower.")
-    ] = 1.0,
-    pace_mbps: Annotated[
-        float | None, typer.Option(hidden=True, help="Testbed: upload no faster.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of one front-end; 0: all cores.")] = 1,
-    provider: ProviderOption = None,
-    optimisation: OptimisationOption = "all",
-    prepare: Annotated[
-        bool, typer.Option("--prepare", help="Build every front-end first (small models).")
-    ] = False,
-    log_jsonl: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="One JSON line per inference.")
-    ] = None,
-    obey: Annotated[
-        bool,
-        typer.Option("--obey", hidden=True, help="Testbed: do what lines of standard input say."),
-    ] = False,
-    traces: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
-) -> None:
-    """Run inferences on a device, with the server's help."""
-    from cans.learning.constraints import Constraints
-    from cans.live.device.accuracy import AccuracyBudget
-    from cans.live.device.hooks import Hooks
-    from cans.live.device.local import parse_exit
-    from cans.live.device.runner import run_device
-    from cans.live.logs import start_logging
-
-    if obey and (as_json or log_jsonl is not None):
-        raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
-    if count < 1:
-        raise InputError("--count must be at least 1")
-    start_logging("text", "warning")
-    exits = tuple(parse_exit(each) for each in exit_ or ())
-    codecs = _known_codecs(allow_codec)
-    constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms)
-    run_device(
-        server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey, output,
-        network=network, name=name, state=state, deadline_ms=deadline_ms,
-        accuracy=AccuracyBudget(max_error, min_agreement),
-        constraints=constraints, local=local, exits=exits, token=token,
-        seed=seed,
-        tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
-        hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
-        prepare=prepare, runtime=_runtime(provider, threads, optimisation), traces=traces,
-    )  # fmt: skip
-
-
-def _runtime(providers: list[str] | None, threads: int, optimisation: str) -> RuntimeOptions:
-    from cans.models.run.runtime import RuntimeOptions
-
-    return RuntimeOptions.parse(providers or (), threads, optimisation)
-
-
-def _known_codecs(names: list[str] | None) -> frozenset[str] | None:
-    if not names:
-        return None
-    from cans.errors import unknown_name
-    from cans.models import all_codecs
-
-    for name in names:
-        if name not in all_codecs():
-            raise unknown_name("codec", name, all_codecs())
-    return frozenset(names)
-
-
 def _terms(
     policy: str | None,
     numbers: dict[str, float | None],
@@ -368,16 +231,6 @@ def _server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> 
     if cert is None or key is None:
         raise InputError("TLS needs both --tls-cert and --tls-key")
     return ServerTls(cert, key, client_ca)
-
-
-def _client_tls(
-    wanted: bool, ca: Path | None, cert: Path | None, key: Path | None
-) -> ClientTls | None:
-    from cans.live.wire.tls import ClientTls
-
-    if not wanted and ca is None and cert is None and key is None:
-        return None
-    return ClientTls(ca, cert, key)
 
 
 def _cutting(max_tensors: int, max_points: int | None, image: str, shapes: list[str]) -> Cutting:

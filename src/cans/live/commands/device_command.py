@@ -1,0 +1,146 @@
+"""`cans device`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cans.config_file import ConfigOption
+from cans.errors import InputError
+from cans.models.commands import OptimisationOption, ProviderOption
+
+if TYPE_CHECKING:
+    from cans.live.wire.tls import ClientTls
+
+
+def device(
+    server: Annotated[
+        str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="ONNX file or built-in name; the server's if not given.")
+    ] = None,
+    type_: Annotated[
+        str,
+        typer.Option(
+            "--type", help="Prefix of the group that the server finds for it; auto: no prefix."
+        ),
+    ] = "auto",
+    network: Annotated[str, typer.Option(help="Devices on a network learn together.")] = "default",
+    input_: Annotated[
+        str, typer.Option("--input", metavar="FILE", help="An .npz of inputs, or random.")
+    ] = "random",
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz|DIR", help="Where outputs go: a file for one, or a folder."),
+    ] = None,
+    count: Annotated[int, typer.Option(help="Inferences to run.")] = 1,
+    interval_ms: Annotated[float, typer.Option(help="Pause between inferences.")] = 0.0,
+    name: Annotated[str | None, typer.Option(help="Of this device; made up if not given.")] = None,
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where it remembers.")] = None,
+    deadline_ms: Annotated[float, typer.Option(help="An answer or an error by then.")] = 10_000.0,
+    local: Annotated[
+        bool, typer.Option("--local/--no-local", help="Can it run the whole model?")
+    ] = True,
+    min_local_depth: Annotated[int, typer.Option(help="Privacy: never cut before this point.")] = 0,
+    max_bytes: Annotated[int | None, typer.Option(help="Never send more than this.")] = None,
+    allow_codec: Annotated[
+        list[str] | None, typer.Option(help="Accuracy: only these codecs; repeat for several.")
+    ] = None,
+    max_error: Annotated[
+        float | None, typer.Option(help="Accuracy: leave out codecs that change answers more.")
+    ] = None,
+    min_agreement: Annotated[
+        float | None, typer.Option(help="Accuracy: ... that change the top answer more often.")
+    ] = None,
+    avoid_after_ms: Annotated[
+        float | None, typer.Option(help="Avoid choices expected to take longer.")
+    ] = None,
+    exit_: Annotated[
+        list[str] | None, typer.Option("--exit", metavar="NAME:THRESHOLD", help="Early exit.")
+    ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")] = False,
+    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
+    slowdown: Annotated[
+        float, typer.Option(hidden=True, help="Testbed: run K times slower.")
+    ] = 1.0,
+    pace_mbps: Annotated[
+        float | None, typer.Option(hidden=True, help="Testbed: upload no faster.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of one front-end; 0: all cores.")] = 1,
+    provider: ProviderOption = None,
+    optimisation: OptimisationOption = "all",
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Build every front-end first (small models).")
+    ] = False,
+    log_jsonl: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One JSON line per inference.")
+    ] = None,
+    obey: Annotated[
+        bool,
+        typer.Option("--obey", hidden=True, help="Testbed: do what lines of standard input say."),
+    ] = False,
+    traces: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Run inferences on a device, with the server's help."""
+    from cans.learning.constraints import Constraints
+    from cans.live.device.accuracy import AccuracyBudget
+    from cans.live.device.hooks import Hooks
+    from cans.live.device.local import parse_exit
+    from cans.live.device.runner import run_device
+    from cans.live.logs import start_logging
+    from cans.models.run.runtime import RuntimeOptions
+
+    if obey and (as_json or log_jsonl is not None):
+        raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
+    if count < 1:
+        raise InputError("--count must be at least 1")
+    start_logging("text", "warning")
+    exits = tuple(parse_exit(each) for each in exit_ or ())
+    codecs = _known_codecs(allow_codec)
+    constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms)
+    run_device(
+        server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey, output,
+        network=network, name=name, state=state, deadline_ms=deadline_ms,
+        accuracy=AccuracyBudget(max_error, min_agreement),
+        constraints=constraints, local=local, exits=exits, token=token,
+        seed=seed,
+        tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
+        hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
+        runtime=RuntimeOptions.parse(provider or (), threads, optimisation),
+        prepare=prepare, traces=traces,
+    )  # fmt: skip
+
+
+def _known_codecs(names: list[str] | None) -> frozenset[str] | None:
+    if not names:
+        return None
+    from cans.errors import unknown_name
+    from cans.models import all_codecs
+
+    for name in names:
+        if name not in all_codecs():
+            raise unknown_name("codec", name, all_codecs())
+    return frozenset(names)
+
+
+def _client_tls(
+    wanted: bool, ca: Path | None, cert: Path | None, key: Path | None
+) -> ClientTls | None:
+    from cans.live.wire.tls import ClientTls
+
+    if not wanted and ca is None and cert is None and key is None:
+        return None
+    return ClientTls(ca, cert, key)
