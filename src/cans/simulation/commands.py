@@ -1,4 +1,4 @@
-"""`cans simulate`, `cans sweep` and `cans reproduce`."""
+"""`cans simulate`, `cans sweep` and `cans reproduce`; the lists are in `listing.py`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from cans.errors import InputError
 from cans.learning.policies import DEFAULT_POLICY, Hyperparameters
+from cans.simulation import listing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +41,7 @@ def register(app: typer.Typer, measure_prototype: Measure) -> None:
     app.command(
         rich_help_panel=panel, epilog="\b\nExample:\n  cans reproduce --quick --out report"
     )(_reproduce(measure_prototype))
+    listing.register(app)
 
 
 def simulate(
