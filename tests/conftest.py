@@ -34,8 +34,9 @@ def compiled() -> dict[str, Callable[..., Any]]:
 
 @pytest.fixture(autouse=True)
 def _toys_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A toy model takes no time on the device: on a busy machine every reply would be late, and the
-    device first. Modules about just that say `HEDGED = True`."""
+    """A toy model takes no time on the device: of a choice that was never taken a reply must come
+    within 20 ms, or the device is first, and on a busy machine that is chance. Modules about just
+    that say `HEDGED = True`."""
     from cans.live.device.hooks import Hooks
 
     if not getattr(request.module, "HEDGED", False):

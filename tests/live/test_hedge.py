@@ -183,6 +183,17 @@ def test_the_books_balance_under_hedges(tmp_path: Path) -> None:
         check_conservation(server.store(), [device], [book])
 
 
+def test_a_model_that_takes_no_time_here_is_not_run_twice_for_ever(tmp_path: Path) -> None:
+    """Replies take 30 ms, more than two local runs and 20 ms: that is learned of the choice."""
+    with running(toy(block_seconds=0.0075), terms=terms("offload")) as server, Device(
+        server.address, toy(), state=tmp_path
+    ) as device:  # fmt: skip
+        device.infer(example())
+        wait_until(lambda: device.joined)
+        reports = [device.run(example()).report for _ in range(40)]
+        assert sum(each.answered_by == "device" for each in reports) <= 4
+
+
 # --- how long to wait ---
 
 
@@ -196,6 +207,17 @@ def test_patience_goes_by_what_the_choice_has_taken() -> None:
     slow = Patience.of(**usual, usual=0.3, late=0.4)  # chosen although it is slower than local
     assert slow.hedge_after_s == pytest.approx(0.4)
     assert slow.give_up_after_s == pytest.approx(0.4 + 0.08 + LINGER)
+
+
+def test_replies_of_a_healthy_server_are_not_late_however_quick_this_device_is() -> None:
+    """Most replies within what two local runs and 20 ms allow, some later: that is how it is."""
+    times, instant, hedged = RemoteTimes(), 0.0002, 0
+    random = np.random.default_rng(0)
+    for seconds in random.choice([0.005, 0.030], 2000, p=[0.8, 0.2]):
+        patience = Patience.of(10.0, 0.0, instant, instant, times.usual(0), times.late(0))
+        hedged += seconds > patience.hedge_after_s
+        times.took(0, float(seconds))
+    assert hedged <= 0.02 * 2000
 
 
 def test_patience_ends_before_the_deadline() -> None:

@@ -50,7 +50,7 @@ def test_every_device_times_its_network_when_it_arrives(tmp_path: Path) -> None:
             wait_until(lambda: of_the_link(server, "wifi") == len(PROBE_BYTES))
             with (
                 Device(
-                    server.address, model, state=next(folders), network="wifi", pace_mbps=8.0
+                    server.address, model, state=next(folders), network="wifi", hooks=paced
                 ) as second,
                 Device(server.address, model, state=next(folders), network="lte") as other,
             ):

@@ -111,6 +111,12 @@ class Turns:
             self._events.clear()
             return work, events
 
+    @property
+    def all_learned(self) -> bool:
+        """Whether nothing is left to the agent, also nothing that came while it worked."""
+        with self._condition:
+            return not self._bookkeeping
+
     def _something_to_do(self) -> bool:
         if self._taken:
             return False
@@ -210,7 +216,7 @@ class Agent(Thread):
                 self._turns.give_back()
             if self._turns.closed and not self._playing:
                 until = until or monotonic() + 1.0
-                if not work and (monotonic() > until or not self._unsettled()):
+                if self._turns.all_learned and (monotonic() > until or not self._unsettled()):
                     break
         for played in self._late.values():
             self._guarded(partial(self._observe, played, played.measured))
