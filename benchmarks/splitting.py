@@ -125,7 +125,7 @@ def cut_cost(name: str, path: Path) -> dict[str, Any]:
     """
     import onnxruntime as ort
 
-    from cans.learning.viability import viable_choices
+    from cans.learning.arithmetic.viability import viable_choices
     from cans.models import Executor, PartitionTable, find_points, load
 
     model = load(path)

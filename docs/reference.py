@@ -82,7 +82,7 @@ def _cell(text: str) -> str:
 def python() -> str:
     import cans
     from cans.live.device.options import DeviceOptions
-    from cans.live.device.report import Report
+    from cans.live.device.reporting.report import Report
 
     parts = ["# Python", "", "The public names of `import cans`; made from the code.", ""]
     for name in cans.__all__:

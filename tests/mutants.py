@@ -163,7 +163,7 @@ def main() -> int:
     sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "learning")]
     import scipy.optimize  # noqa: F401  # imported once, before the forks
 
-    from cans.learning import physical, pooling, viability
+    from cans.learning.arithmetic import physical, pooling, viability
 
     count, survivors = 0, []
     for module in (physical, pooling, viability):

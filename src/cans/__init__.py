@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is 
     from cans.learning.constraints import Constraints as Constraints
     from cans.live.device.device import Device as Device
     from cans.live.device.device import Result as Result
-    from cans.live.device.report import Report as Report
+    from cans.live.device.reporting.report import Report as Report
     from cans.live.server.embedded import Server as Server
     from cans.live.wire.tls import ClientTls as ClientTls
     from cans.models.points.table import PartitionTable as PartitionTable
@@ -46,7 +46,7 @@ _PUBLIC = {
     "PartitionTable": "cans.models.points.table",
     "Policy": "cans.learning",
     "Refused": "cans.errors",
-    "Report": "cans.live.device.report",
+    "Report": "cans.live.device.reporting.report",
     "Result": "cans.live.device.device",
     "RunError": "cans.errors",
     "Server": "cans.live.server.embedded",

@@ -1,4 +1,4 @@
-"""When something learned is worth a message: `cans.learning.exchange`."""
+"""When something learned is worth a message: `cans.learning.arithmetic.exchange`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from cans.learning import Download, PoolKey, SufficientStatistics
-from cans.learning.exchange import NEWS_SECONDS, Editions, Watcher
+from cans.learning.arithmetic.exchange import NEWS_SECONDS, Editions, Watcher
 
 KEY = PoolKey("m", "1", "cans", "link", "network:lab")
 OTHER = KEY._replace(scope="network:home")

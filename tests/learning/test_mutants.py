@@ -16,10 +16,10 @@ from random_worlds import sudden_change, world_of
 from test_reference_cans import by_the_reference
 
 import reference_cans
-from cans.learning import layout, physical, pooling
+from cans.learning.arithmetic import layout, physical, pooling
+from cans.learning.arithmetic.viability import offered_choices
 from cans.learning.laws.tiny_fleet import random_table
 from cans.learning.policies import POLICIES, Hyperparameters
-from cans.learning.viability import offered_choices
 from cans.simulation.engines.reference import play
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.named import make_world

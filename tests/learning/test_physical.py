@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import reference_cans
-from cans.learning import physical, pooling
-from cans.learning.arrays import LearnerState, new_pools
-from cans.learning.layout import fleet_state
-from cans.learning.linear import cholesky, inverse_from
+from cans.learning.arithmetic import physical, pooling
+from cans.learning.arithmetic.arrays import LearnerState, new_pools
+from cans.learning.arithmetic.layout import fleet_state
+from cans.learning.arithmetic.linear import cholesky, inverse_from
 from cans.learning.policies import EVENT_TRIGGERED, POLICIES, Hyperparameters
 from cans.learning.table import PartitionTable
 from reference_cans import Row
@@ -276,7 +276,7 @@ def test_without_the_physics_an_estimate_is_the_papers() -> None:
 
 @given(seed=seeds, choices=st.integers(2, 6), columns=st.integers(1, 3))
 def test_floors_are_the_best_of_all_viable_choices(seed, choices, columns) -> None:
-    from cans.learning.viability import floors
+    from cans.learning.arithmetic.viability import floors
 
     rng = np.random.default_rng(seed)
     x = rng.random((choices, columns)) * (rng.random((choices, columns)) < 0.7)

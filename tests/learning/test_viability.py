@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import reference_cans
-from cans.learning import viability
+from cans.learning.arithmetic import viability
+from cans.learning.arithmetic.viability import floors, offered_choices, viable_choices
 from cans.learning.laws import random_table
 from cans.learning.table import PartitionTable
-from cans.learning.viability import floors, offered_choices, viable_choices
 from cans.simulation.worlds.backbones import MODELS
 from cans.simulation.worlds.named import make_world
 

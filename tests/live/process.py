@@ -77,7 +77,7 @@ def eager(policy: str = POLICY, delivery: str = "immediate", fresh: bool = POLIC
 
 
 def _serve(port: int, store: str, options: dict[str, Any]) -> None:
-    from cans.live.server.quotas import QuotaOptions
+    from cans.live.server.door.quotas import QuotaOptions
     from cans.live.server.server import ServerOptions, serve
     from tests.live.toy import toy
 

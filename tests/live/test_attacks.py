@@ -16,11 +16,11 @@ import pytest
 from cans.errors import Busy, Refused, RemoteProtocolError
 from cans.live.device.device import Device
 from cans.live.logs import LONGEST_VALUE, MOST_LINES, Throttle, bounded
-from cans.live.server import connections, room
 from cans.live.server.backends import Answer, BackEnds, Work
 from cans.live.server.catalogue import Catalogue
-from cans.live.server.quotas import QuotaOptions, Quotas
-from cans.live.server.room import Room
+from cans.live.server.door import connections, room
+from cans.live.server.door.quotas import QuotaOptions, Quotas
+from cans.live.server.door.room import Room
 from cans.live.split import SplitModel
 from cans.live.wire.inference import InferHeader, TensorMeta
 from cans.models import ImageSpec, all_codecs, get_codec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cans.live.device.device import Device
-from cans.live.server.quotas import QuotaOptions
+from cans.live.server.door.quotas import QuotaOptions
 from cans.live.store import open_store
 from tests.live.fuzz import SMALL, Fuzzer, bombard
 from tests.live.process import free_port, server

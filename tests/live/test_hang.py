@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from cans.live.device.device import Device
-from cans.live.server import connections
+from cans.live.server.door import connections
 from tests.live.faults import GRACE_MS, wait_until
 from tests.live.process import Process, free_port, server
 from tests.live.proxy import Proxy

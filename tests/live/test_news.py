@@ -10,7 +10,7 @@ import pytest
 
 from cans.errors import Refused
 from cans.learning import Download, PoolKey, SufficientStatistics, Upload
-from cans.learning.exchange import NEWS_BURST, NEWS_SECONDS
+from cans.learning.arithmetic.exchange import NEWS_BURST, NEWS_SECONDS
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.news import News

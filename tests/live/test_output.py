@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from cans.errors import InputError
-from cans.live.device.runner import Results
+from cans.live.device.command.runner import Results
 from live.running import running
 from program.networks import classifier, picture, served
 

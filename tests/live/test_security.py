@@ -9,7 +9,7 @@ import pytest
 
 from cans.errors import InputError, Refused
 from cans.live.device.device import Device
-from cans.live.server.identity import TokenFile
+from cans.live.server.door.identity import TokenFile
 from cans.live.server.server import ServerOptions
 from cans.live.wire.tls import ClientTls, ServerTls, trouble
 from tests.live.certificates import Authority

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cans import cli
 from cans.errors import InputError, Refused
-from cans.live.server.identity import TokenFile
+from cans.live.server.door.identity import TokenFile
 
 
 def run(*words: str):

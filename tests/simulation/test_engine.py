@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cans.learning import linear
+from cans.learning.arithmetic import linear
 from cans.learning.policies import (
     ABLATIONS,
     EVENT_TRIGGERED,

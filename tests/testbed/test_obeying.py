@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cans.errors import InputError
+from cans.live.device.command.obeying import Obedience
 from cans.live.device.device import Device
-from cans.live.device.obeying import Obedience
 from tests.live.running import running
 from tests.live.toy import example, toy
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 
 HORIZON_S, ASKING_HORIZON_S = 4.0, 1.0
 """Utilisation and arrivals are those of about the last so many seconds; whether the server is in

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cans.errors import InputError
-from cans.learning.arrays import Array, BoolArray
+from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.learning.table import PartitionTable
 
 

@@ -9,11 +9,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from cans.learning import choosing, linear, physical
-from cans.learning.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic import choosing, linear, physical
+from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.congestion import Load, toll
 from cans.learning.grouping import outgrown
-from cans.learning.layout import exploration_weight, fleet_state
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
 from cans.learning.policies import Choose, Hyperparameters, Policy

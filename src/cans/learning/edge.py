@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cans.learning import pooling
-from cans.learning.arrays import Array, PoolState, new_pools
+from cans.learning.arithmetic import pooling
+from cans.learning.arithmetic.arrays import Array, PoolState, new_pools
 from cans.learning.messages import Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
 from cans.learning.statistics import SufficientStatistics

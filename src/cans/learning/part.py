@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cans.learning import exchange, linear, physical, pooling
-from cans.learning.arrays import Array, LearnerState, contributions
+from cans.learning.arithmetic import exchange, linear, physical, pooling
+from cans.learning.arithmetic.arrays import Array, LearnerState, contributions
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Part, Policy, Pool
 from cans.learning.statistics import SufficientStatistics

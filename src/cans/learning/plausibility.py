@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.statistics import SufficientStatistics
 
 SLACK = 1e-6

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 
 SEGMENTS = ("front", "link", "server")
 """The three latencies that make up a round, in the order they happen."""

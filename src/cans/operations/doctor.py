@@ -176,7 +176,7 @@ def _architecture() -> Iterator[Finding]:
 
 
 def _folder() -> Iterator[Finding]:
-    from cans.live.device.statefile import default_folder
+    from cans.live.device.start.statefile import default_folder
 
     folder = default_folder("doctor").parent
     nearest = next(each for each in (folder, *folder.parents) if each.exists())

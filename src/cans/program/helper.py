@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cans.errors import CansError
 from cans.live.device.device import Device
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.models.run.executor import Executor
 
 _log = logging.getLogger("cans.session")

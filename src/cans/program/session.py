@@ -17,7 +17,7 @@ import onnxruntime
 
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.models.codecs.codec import all_codecs
 from cans.program.helper import Helper
 

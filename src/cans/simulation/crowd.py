@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cans.errors import InputError, unknown_name
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.learning.policies import Hyperparameters, policy_named
 from cans.simulation.engines.crowd import Crowd, CrowdRecord, play
 from cans.simulation.engines.crowd_plan import allocate, barrier, thinking

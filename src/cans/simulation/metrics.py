@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.learning.messages import statistics_bytes
 from cans.simulation.engines.fast import Record
 from cans.simulation.worlds.world import World

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cans.errors import InputError, unknown_name
-from cans.learning.arrays import contributions
+from cans.learning.arithmetic.arrays import contributions
 from cans.learning.messages import DELIVERIES
 from cans.learning.policies import DEFAULT_POLICY, Hyperparameters, Policy
 from cans.own_policy import find_policy, owned

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.device import DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator, Pool, Received
 from cans.learning.laws.tiny_fleet import Case, observations, offline_observations

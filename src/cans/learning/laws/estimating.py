@@ -6,11 +6,11 @@ from math import log1p
 
 import numpy as np
 
-from cans.learning import exchange, linear
-from cans.learning.arrays import Array
+from cans.learning.arithmetic import exchange, linear
+from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.device import DeviceLearner, Latencies
 from cans.learning.laws.tiny_fleet import Case, TinyFleet, gram
-from cans.learning.layout import fleet_state
 from cans.learning.policies import Part
 from cans.learning.table import SEGMENTS
 

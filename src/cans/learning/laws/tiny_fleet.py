@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.device import Choice, Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, PoolKey, Upload

@@ -97,9 +97,9 @@ def device(
     """Run inferences on a device, with the server's help."""
     from cans.learning.constraints import Constraints
     from cans.live.device.accuracy import AccuracyBudget
+    from cans.live.device.command.runner import run_device
     from cans.live.device.hooks import Hooks
     from cans.live.device.local import parse_exit
-    from cans.live.device.runner import run_device
     from cans.live.logs import start_logging
     from cans.models.run.runtime import RuntimeOptions
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from cans.errors import CansError, InputError
 from cans.learning import Choice, PartitionTable
-from cans.learning.arrays import BoolArray
+from cans.learning.arithmetic.arrays import BoolArray
 from cans.live.split import Arrays, SplitModel
 from cans.models.run import background
 from cans.models.tools.comparing import error, top1_agreement

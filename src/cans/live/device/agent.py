@@ -20,7 +20,7 @@ from cans.live.device.contact import Event
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.local import Abandoned
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.live.device.request import Asked, Job, Requests, Round
 from cans.live.device.session import Session
 from cans.live.device.timing import Measured

@@ -8,14 +8,14 @@ import numpy as np
 
 from cans.errors import InputError
 from cans.learning import Choice, Context, DeviceLearner, PartitionTable
-from cans.learning.arrays import Array, BoolArray
+from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.learning.policies import Choose
 from cans.learning.table import SEGMENTS
 from cans.live.device.accuracy import Accuracy
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
-from cans.live.device.report import Why, reason
+from cans.live.device.reporting.report import Why, reason
 
 
 class Chooser:

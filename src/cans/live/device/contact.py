@@ -13,10 +13,10 @@ from time import sleep
 
 from cans.errors import CansError, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
-from cans.live.device.accounts import Accounts
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
-from cans.live.device.traces import Traces
+from cans.live.device.reporting.accounts import Accounts
+from cans.live.device.reporting.traces import Traces
 from cans.live.wire.account import Account
 from cans.live.wire.link import Link, Stream
 from cans.live.wire.messages import (

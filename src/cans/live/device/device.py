@@ -31,11 +31,11 @@ from cans.live.device.contact import Contact, Kept
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.live.device.request import Job, Requests
 from cans.live.device.route import BreakerSettings, Route
 from cans.live.device.session import Session
-from cans.live.device.startup import (
+from cans.live.device.start.startup import (
     FirstWelcome,
     OwnModel,
     first_welcome,
@@ -43,7 +43,7 @@ from cans.live.device.startup import (
     offline_runs,
     remembered,
 )
-from cans.live.device.statefile import StateFile, StateWriter, default_folder, free_slot
+from cans.live.device.start.statefile import StateFile, StateWriter, default_folder, free_slot
 from cans.live.device.stream import Stream
 from cans.live.fetching import Progress
 from cans.live.memory import keep_memory as keep_memory_of_messages

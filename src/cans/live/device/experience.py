@@ -21,7 +21,7 @@ from cans.learning import (
     Upload,
 )
 from cans.learning.part import pool_key
-from cans.live.device.statefile import StateWriter
+from cans.live.device.start.statefile import StateWriter
 from cans.live.device.timing import believable
 from cans.live.split import SplitModel
 from cans.live.wire.messages import PoolUpdate, Welcome

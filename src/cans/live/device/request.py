@@ -31,7 +31,7 @@ from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.local import Abandoned, Abandonment, Exits, LocalRun, LocalRuns
 from cans.live.device.options import DeviceOptions
-from cans.live.device.report import Explainer, Report, Why
+from cans.live.device.reporting.report import Explainer, Report, Why
 from cans.live.device.timing import LocalTimes, Measured, Patience, RemoteTimes, parted
 from cans.live.split import Array, Arrays, FrontRun, SplitModel
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta

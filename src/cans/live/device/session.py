@@ -33,7 +33,7 @@ from cans.live.device.contact import (
     Welcomed,
 )
 from cans.live.device.experience import Experience
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.live.device.route import Route
 from cans.live.wire.link import PROBE_BYTES
 from cans.live.wire.messages import Welcome

@@ -13,7 +13,7 @@ from cans.live.server.catalogue import (
     check_tensors,
     largest_payload,
 )
-from cans.live.server.identity import Caller
+from cans.live.server.door.identity import Caller
 from cans.live.server.metrics import Histogram
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.wire.inference import InferHeader

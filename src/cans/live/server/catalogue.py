@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.edge import Rules, rules_of
 from cans.learning.part import observable
 from cans.learning.policies import Pool

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from cans.learning import PoolKey, Upload
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.plausibility import least_claimed_ms
 from cans.live.store.base import CONTRADICTED
 

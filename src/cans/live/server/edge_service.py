@@ -15,13 +15,13 @@ from cans.live.clock import Clock
 from cans.live.sending import chunks
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
+from cans.live.server.door.gate import Pieces
+from cans.live.server.door.identity import Caller
+from cans.live.server.door.quotas import Quotas
 from cans.live.server.fleet.happenings import Accounted, Answered, Joined, Watching
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.fleet.status import status_document
-from cans.live.server.gate import Pieces
-from cans.live.server.identity import Caller
 from cans.live.server.pools import Pools
-from cans.live.server.quotas import Quotas
 from cans.live.split import SplitModel
 from cans.live.wire.account import Account, StatusReply, StatusRequest
 from cans.live.wire.inference import Assembly, InferHeader, InferReply, InferRequest, first_piece

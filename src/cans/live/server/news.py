@@ -1,4 +1,4 @@
-"""Who watches which pools, and when each is told: the rules of `learning.exchange`, for thousands.
+"""Who watches which pools, and when each is told, by the rules of `arithmetic.exchange`.
 
 A change that is news wakes every watcher of its pool. Any other wakes only those that may be told
 of such a change now (they have a token left); the others look again when their next token is due.
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from cans.learning import Download, PoolKey
-from cans.learning.exchange import Editions, Watcher
+from cans.learning.arithmetic.exchange import Editions, Watcher
 from cans.live.wire.messages import Known
 
 Read = Callable[[PoolKey], Download | None]

@@ -8,7 +8,7 @@ from cans import __version__
 from cans.errors import Refused, RemoteProtocolError
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
-from cans.live.server.identity import Caller
+from cans.live.server.door.identity import Caller
 from cans.live.split import SplitModel
 from cans.live.wire.open_inference import ModelDescription, Said, WholeReply, WholeRequest
 

@@ -179,7 +179,7 @@ class Pools:
     # --- telling ---
 
     async def watch(self, device: str, known: Known) -> AsyncIterator[list[Download]]:
-        """What is new of these pools, by the rules of `learning.exchange`."""
+        """What is new of these pools, by the rules of `learning.arithmetic.exchange`."""
         with self._news.subscribed(device, known, self._clock.now()) as subscription:
             with suppress(StoreError):  # it will be read when it is back, or something is merged
                 await self.load(known)

@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
+from cans.live.server.door.gate import Gate
 from cans.live.server.edge_service import EdgeService
-from cans.live.server.gate import Gate
 from cans.live.server.open_inference import OpenInferenceService
 from cans.live.wire.account import StatusRequest
 from cans.live.wire.inference import InferRequest

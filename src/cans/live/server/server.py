@@ -20,18 +20,18 @@ from cans.live.clock import Clock
 from cans.live.server.backends import BackEndPool, BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.cluster.options import ClusterOptions
-from cans.live.server.connections import RESERVED, Connections, raise_descriptor_limit
+from cans.live.server.door.connections import RESERVED, Connections, raise_descriptor_limit
+from cans.live.server.door.gate import Gate
+from cans.live.server.door.identity import TokenFile
+from cans.live.server.door.quotas import QuotaOptions, Quotas
+from cans.live.server.door.room import Room
+from cans.live.server.door.standard import add_health_and_reflection
 from cans.live.server.edge_service import EdgeService
 from cans.live.server.fleet.recorder import Recorder
-from cans.live.server.gate import Gate
-from cans.live.server.identity import TokenFile
 from cans.live.server.model_folder import ModelFolder
 from cans.live.server.open_inference import OpenInferenceService
 from cans.live.server.pools import Pools
-from cans.live.server.quotas import QuotaOptions, Quotas
-from cans.live.server.room import Room
 from cans.live.server.routes import handlers
-from cans.live.server.standard import add_health_and_reflection
 from cans.live.server.workers import Workers
 from cans.live.split import SplitModel
 from cans.live.store import open_store

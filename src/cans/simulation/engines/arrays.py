@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.arrays import (
+from cans.learning.arithmetic.arrays import (
     Array,
     IntArray,
     LearnerState,
@@ -15,9 +15,9 @@ from cans.learning.arrays import (
     contributions,
     new_pools,
 )
+from cans.learning.arithmetic.exchange import GROWN, MOVED, NEWS_BURST
+from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.confidence import Evidence, radius
-from cans.learning.exchange import GROWN, MOVED, NEWS_BURST
-from cans.learning.layout import exploration_weight, fleet_state
 from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.table import PROBE_BYTES, SEGMENTS

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, IntArray
-from cans.learning.linear import lowest
+from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
+from cans.learning.arithmetic.linear import lowest
 from cans.learning.policies import Clusters, Hyperparameters, Policy
 from cans.simulation.engines.arrays import new_record
 from cans.simulation.engines.fast import Record

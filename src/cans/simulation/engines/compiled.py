@@ -17,7 +17,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from cans.cache import cache_folder
-from cans.learning import arrays, choosing, exchange, linear, physical, pooling
+from cans.learning.arithmetic import arrays, choosing, exchange, linear, physical, pooling
 from cans.simulation.engines import fast
 
 COMPILED = (linear, physical, exchange, pooling, choosing, fast)

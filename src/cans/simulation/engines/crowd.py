@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, IntArray
+from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.congestion import Load, worth_asking
 from cans.learning.device import Choice, Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator

@@ -16,7 +16,7 @@ from math import inf
 
 import numpy as np
 
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.simulation.worlds.world import World
 
 Cost = Callable[[IntArray], float]

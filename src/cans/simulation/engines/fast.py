@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, IntArray, LearnerState, PoolState
-from cans.learning.choosing import (
+from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray, LearnerState, PoolState
+from cans.learning.arithmetic.choosing import (
     SAMPLED,
     choose_blindly,
     choose_lowest,
     learned_scores,
     must_not_stay_local,
 )
-from cans.learning.exchange import NEWS_BURST, NEWS_SECONDS, upload_is_due
-from cans.learning.linear import accumulate, estimate, observe, wants_fleet_sync
-from cans.learning.physical import learn, observe_physically
-from cans.learning.pooling import acknowledge, confirm, merge, publish, send, take_in
+from cans.learning.arithmetic.exchange import NEWS_BURST, NEWS_SECONDS, upload_is_due
+from cans.learning.arithmetic.linear import accumulate, estimate, observe, wants_fleet_sync
+from cans.learning.arithmetic.physical import learn, observe_physically
+from cans.learning.arithmetic.pooling import acknowledge, confirm, merge, publish, send, take_in
 from cans.simulation.worlds.episode import Episode
 
 

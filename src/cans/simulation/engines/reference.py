@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.exchange import Editions, Watcher
 from cans.learning.device import Context, DeviceLearner, Latencies
 from cans.learning.edge import EdgeAggregator
-from cans.learning.exchange import Editions, Watcher
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
 from cans.learning.table import PROBE_BYTES, SEGMENTS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 
 if TYPE_CHECKING:
     from cans.simulation.worlds.world import World

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, IntArray
+from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.table import PROBE_BYTES
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cans.errors import InputError, unknown_name
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.learning.grouping import AUTO
 from cans.learning.table import PROBE_BYTES, PartitionTable
 from cans.models.points.cost import Half

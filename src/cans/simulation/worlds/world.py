@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, IntArray
+from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.table import PartitionTable
 from cans.simulation.worlds.episode import Episode, draw_episode
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.simulation.reproduce.claims.intervals import Interval, contrast, mean_interval, paired
 from cans.simulation.reproduce.claims.methods import COMPARABLE, DW, FED, LINUCB
 from cans.simulation.reproduce.claims.verdicts import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cans.errors import RunError
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES
 from cans.testbed.report.records import SWEEP, Row, latency_ms
 from cans.testbed.run.calibration import Calibration

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.policies import POLICIES
 from cans.simulation.reproduce.claims.methods import DW, LINUCB
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, title

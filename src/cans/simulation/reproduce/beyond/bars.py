@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.policies import ABLATIONS, CLUSTERED
 from cans.simulation.reproduce.beyond.studies import Beyond, Trial, radii_of
 from cans.simulation.reproduce.claims.bar import Bar

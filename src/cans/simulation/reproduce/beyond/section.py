@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.policies import ABLATIONS, CLUSTERED, POLICIES
 from cans.simulation.reproduce.beyond.bars import CANS, DW, LINUCB, WORTH, Place, places, worth
 from cans.simulation.reproduce.beyond.studies import AFTER, BEFORE, BLOCK, Beyond, marks

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cans.errors import RunError
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.simulation.engines.fast import Record
 from cans.simulation.metrics import measure
 from cans.simulation.reproduce.studies.experiments import Study, study

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 
 # Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
 _T = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.simulation.reproduce.claims.intervals import Interval, mean_interval, paired
 from cans.simulation.reproduce.claims.verdicts import (
     MODEL_TITLES,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.simulation.reproduce.claims.intervals import Interval, contrast, mean_interval
 from cans.simulation.reproduce.claims.methods import BASELINES, DW, FED, MODELS
 from cans.simulation.reproduce.claims.verdicts import (

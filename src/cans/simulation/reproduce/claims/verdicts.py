@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.policies import POLICIES, policy_named
 from cans.simulation.reproduce.claims.intervals import Interval, paired
 from cans.simulation.reproduce.studies.outcomes import Results

@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 
 
 @dataclass(frozen=True)

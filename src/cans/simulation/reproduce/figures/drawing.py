@@ -11,7 +11,7 @@ from html import escape
 
 import numpy as np
 
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.simulation.reproduce.figures.axes import Axis, tick_text
 from cans.simulation.reproduce.figures.plots import Figure, Line, Look, Panel
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.learning.policies import POLICIES
 from cans.simulation.reproduce.claims.intervals import band
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.simulation.reproduce.claims.methods import DW, MODELS
 from cans.simulation.reproduce.claims.sweeps import (
     CASE_SWEEPS,

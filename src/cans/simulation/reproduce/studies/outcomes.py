@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cans.errors import RunError
-from cans.learning.arrays import Array, IntArray
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.learning.confidence import communication_bound, regret_bound
 from cans.simulation.engines.arrays import evidence
 from cans.simulation.metrics import Run, measure

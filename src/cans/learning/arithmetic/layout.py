@@ -7,11 +7,18 @@ from math import inf, log1p
 
 import numpy as np
 
-from cans.learning.arrays import Array, LearnerState, Physics, new_state, padded, statistics_size
-from cans.learning.exchange import YOUNG
+from cans.learning.arithmetic.arrays import (
+    Array,
+    LearnerState,
+    Physics,
+    new_state,
+    padded,
+    statistics_size,
+)
+from cans.learning.arithmetic.exchange import YOUNG
+from cans.learning.arithmetic.viability import floors, offered_choices, viable_choices
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.table import PartitionTable
-from cans.learning.viability import floors, offered_choices, viable_choices
 
 KEY_FRAME_WEIGHT = 0.8  # ANS: L on key frames ...
 OTHER_FRAME_WEIGHT = 0.2  # ... and on all others

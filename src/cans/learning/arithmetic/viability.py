@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray
+from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.learning.table import PartitionTable
 
 SLACK = 0.02

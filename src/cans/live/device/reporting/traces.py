@@ -6,7 +6,7 @@ from math import isfinite
 from time import time
 from typing import Any
 
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.live.spans import Spans, TraceContext
 
 

@@ -18,11 +18,11 @@ import grpc
 
 from cans.errors import Busy, CansError, DeadlineExceeded, RemoteProtocolError
 from cans.live.clock import Clock
-from cans.live.server.connections import Connections, address_of
+from cans.live.server.door.connections import Connections, address_of
+from cans.live.server.door.identity import ANY, Caller, TokenFile, bearer, certified_names
+from cans.live.server.door.quotas import Quotas
+from cans.live.server.door.room import Place, Room
 from cans.live.server.fleet.happenings import Happenings, Rejected
-from cans.live.server.identity import ANY, Caller, TokenFile, bearer, certified_names
-from cans.live.server.quotas import Quotas
-from cans.live.server.room import Place, Room
 from cans.live.wire.status import status_of
 
 Request = TypeVar("Request")

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arrays import Array, LearnerState, PoolState
-from cans.learning.exchange import is_news
-from cans.learning.linear import adopt, b_of, cholesky, inverse_from, scaled, sigma_of, times
-from cans.learning.physical import MATURE, noise_variance, nonnegative_theta
+from cans.learning.arithmetic.arrays import Array, LearnerState, PoolState
+from cans.learning.arithmetic.exchange import is_news
+from cans.learning.arithmetic.linear import (
+    adopt,
+    b_of,
+    cholesky,
+    inverse_from,
+    scaled,
+    sigma_of,
+    times,
+)
+from cans.learning.arithmetic.physical import MATURE, noise_variance, nonnegative_theta
 
 SLOWER, FASTER = (6.0, 2.0, 11.0), (4.0, 1.0, 8.0)
 """Clip, drift and alarm level of the cumulative sum of standardised residuals in each direction:

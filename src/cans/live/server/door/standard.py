@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from cans.errors import InputError
-from cans.live.server.gate import Gate
+from cans.live.server.door.gate import Gate
 from cans.live.wire.reflected import SERVICES, reflection_pool
 
 

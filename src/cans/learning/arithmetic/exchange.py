@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cans.learning.arrays import Array, LearnerState
-from cans.learning.linear import (
+from cans.learning.arithmetic.arrays import Array, LearnerState
+from cans.learning.arithmetic.linear import (
     b_of,
     cholesky,
     inverse_from,
@@ -22,8 +22,8 @@ from cans.learning.linear import (
     times,
     wants_upload,
 )
+from cans.learning.arithmetic.physical import noise_variance, nonnegative_theta
 from cans.learning.messages import Download, PoolKey
-from cans.learning.physical import noise_variance, nonnegative_theta
 
 YOUNG = 20.0
 """Observations beyond one per feature up to which a pool is told of every one at once."""

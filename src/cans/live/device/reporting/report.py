@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cans.learning import Choice, PartitionTable
-from cans.learning.arrays import Array
+from cans.learning.arithmetic.arrays import Array
 from cans.live.device.experience import Experience
 from cans.live.device.timing import Measured
 from cans.live.split import SplitModel

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, LearnerState
-from cans.learning.linear import lowest, optimistic, sampled
-from cans.learning.physical import physical_scores, refresh
+from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.linear import lowest, optimistic, sampled
+from cans.learning.arithmetic.physical import physical_scores, refresh
 
 OPTIMISTIC, SAMPLED, UNIFORM, LOCAL, OFFLOAD = range(5)
 """The members of `policies.Choose`, in its order, as compiled code knows them."""

@@ -15,9 +15,9 @@ import typer
 
 from cans.errors import CansError, InputError, RunError
 from cans.learning.constraints import Constraints
+from cans.live.device.command.obeying import Obedience
 from cans.live.device.device import Device
-from cans.live.device.obeying import Obedience
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.live.split import Arrays
 from cans.models.run.inputs import random_inputs, read_arrays
 

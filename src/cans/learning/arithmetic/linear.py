@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arrays import Array, LearnerState
+from cans.learning.arithmetic.arrays import Array, LearnerState
 
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""

@@ -12,7 +12,7 @@ from math import isfinite
 from time import monotonic
 from typing import NamedTuple
 
-from cans.live.device.report import Report
+from cans.live.device.reporting.report import Report
 from cans.live.wire.account import (
     FELL_BACK,
     MOST_ROUNDS,

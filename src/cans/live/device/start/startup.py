@@ -21,7 +21,7 @@ from cans.live.device.contact import Contact
 from cans.live.device.local import Abandoned
 from cans.live.device.options import DeviceOptions
 from cans.live.device.route import Route
-from cans.live.device.statefile import StateFile
+from cans.live.device.start.statefile import StateFile
 from cans.live.device.timing import LocalTimes
 from cans.live.fetching import Progress, fetch_model
 from cans.live.split import Cutting, SplitModel

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arrays import Array, BoolArray, LearnerState
-from cans.learning.linear import b_of, cholesky, inverse_from, sigma_of, times
+from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.linear import b_of, cholesky, inverse_from, sigma_of, times
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""

@@ -1,0 +1,1 @@
+"""The functions on arrays that learner, aggregator, stores and compiled engine share."""
