@@ -17,12 +17,17 @@ if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is 
     from cans.errors import CansError as CansError
     from cans.errors import DeadlineExceeded as DeadlineExceeded
     from cans.errors import InputError as InputError
+    from cans.errors import LocalProtocolError as LocalProtocolError
     from cans.errors import ModelError as ModelError
+    from cans.errors import ProtocolError as ProtocolError
     from cans.errors import Refused as Refused
+    from cans.errors import RemoteProtocolError as RemoteProtocolError
     from cans.errors import RunError as RunError
+    from cans.errors import StoreError as StoreError
     from cans.errors import Unreachable as Unreachable
     from cans.learning import Policy as Policy
     from cans.learning.constraints import Constraints as Constraints
+    from cans.live.device.accuracy import AccuracyBudget as AccuracyBudget
     from cans.live.device.device import Device as Device
     from cans.live.device.device import Result as Result
     from cans.live.device.reporting.report import Report as Report
@@ -30,10 +35,12 @@ if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is 
     from cans.live.wire.tls import ClientTls as ClientTls
     from cans.models.points.table import PartitionTable as PartitionTable
     from cans.program.session import InferenceSession as InferenceSession
+    from cans.simulation.run import Simulation as Simulation
     from cans.simulation.run import simulate as simulate
 
 # Public name -> where it lives. Imported on first use, so that a device never loads the simulator.
 _PUBLIC = {
+    "AccuracyBudget": "cans.live.device.accuracy",
     "Busy": "cans.errors",
     "CansError": "cans.errors",
     "ClientTls": "cans.live.wire.tls",
@@ -42,14 +49,19 @@ _PUBLIC = {
     "Device": "cans.live.device.device",
     "InferenceSession": "cans.program.session",
     "InputError": "cans.errors",
+    "LocalProtocolError": "cans.errors",
     "ModelError": "cans.errors",
     "PartitionTable": "cans.models.points.table",
     "Policy": "cans.learning",
+    "ProtocolError": "cans.errors",
     "Refused": "cans.errors",
+    "RemoteProtocolError": "cans.errors",
     "Report": "cans.live.device.reporting.report",
     "Result": "cans.live.device.device",
     "RunError": "cans.errors",
     "Server": "cans.live.server.embedded",
+    "Simulation": "cans.simulation.run",
+    "StoreError": "cans.errors",
     "Unreachable": "cans.errors",
     "simulate": "cans.simulation.run",
 }

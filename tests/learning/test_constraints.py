@@ -45,13 +45,15 @@ def test_what_is_allowed_breaks_no_rule(depth, most, codecs, deadline, expected)
 def test_every_policy_keeps_to_them(policy) -> None:
     learner = DeviceLearner(TABLE, policy_named(policy))
     learner.join()
-    allowed = Constraints(min_local_depth=1, codecs=frozenset({"uint8"})).allowed(TABLE)
+    allowed = Constraints(min_local_depth=1, allow_codec=frozenset({"uint8"})).allowed(TABLE)
     for draw in np.linspace(0, 0.99, 20):
         choice = learner.select(Context(uniform=draw, allowed=allowed))
         assert (choice.point, choice.codec) in {(1, "uint8"), (2, "float32")}
 
 
-@pytest.mark.parametrize("wrong", [{"min_local_depth": -1}, {"max_bytes": -1}, {"deadline_ms": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"min_local_depth": -1}, {"max_bytes": -1}, {"avoid_after_ms": 0}]
+)
 def test_nonsense_is_refused(wrong) -> None:
     with pytest.raises(InputError):
         Constraints(**wrong)

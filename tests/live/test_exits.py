@@ -84,7 +84,7 @@ def test_a_local_run_ends_at_the_first_sure_exit(path: Path, tmp_path: Path, lea
     }[leaves]
     book = Ledger()
     with running(cut(path), terms=terms("local")) as server, Device(
-        server.address, model, state=tmp_path, exits=exits, hooks=Hooks(stopwatch=book)
+        server.address, model, state=tmp_path, exit=exits, hooks=Hooks(stopwatch=book)
     ) as device:  # fmt: skip
         for _ in range(3):  # until every stretch is settled
             seen = watched(device)
@@ -114,7 +114,7 @@ def test_such_a_run_is_front_end_experience(path: Path, tmp_path: Path) -> None:
     second = (up(confidence(whole["exit1"])), down(confidence(whole["exit3"])))
     exits = tuple(zip(("exit1", "exit3"), second, strict=True))
     with running(cut(path), terms=terms("fedlinucb-decouple")) as server, Device(
-        server.address, model, state=tmp_path, exits=exits
+        server.address, model, state=tmp_path, exit=exits
     ) as device:  # fmt: skip
         device.hooks.force = model.table.local
         for _ in range(8):
@@ -140,7 +140,7 @@ def test_what_the_server_does_not_answer_may_end_at_an_exit(path: Path, tmp_path
     ):
         exits = tuple(zip(("exit1", "exit3"), thresholds, strict=True))
         with running(cut(path), terms=terms("offload")) as server, Device(
-            server.address, model, state=tmp_path, exits=exits
+            server.address, model, state=tmp_path, exit=exits
         ) as device:  # fmt: skip
             device.hooks.force = model.table.point_of.index(at)
             device.hooks.hedge = False
@@ -170,7 +170,7 @@ def test_vgg16_with_two_exits(tmp_path: Path) -> None:
     ):
         exits = tuple(zip(("exit3", "exit4"), thresholds, strict=True))
         with Device(
-            "127.0.0.1:1", model, state=tmp_path, exits=exits, connect_seconds=0.1
+            "127.0.0.1:1", model, state=tmp_path, exit=exits, connect_seconds=0.1
         ) as device:
             outputs = device.infer(inputs)
             assert device.last is not None

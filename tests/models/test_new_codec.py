@@ -72,7 +72,7 @@ def test_a_server_offers_it_and_an_answer_crosses(
     assert model.table.codec_of[:2] == ("float32", brain_float)
     image = {"x": np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype("f4")}
     whole = model.executor.run_front(model.last, image).outputs["out"]
-    only = Constraints(codecs=frozenset([brain_float]))
+    only = Constraints(allow_codec=frozenset([brain_float]))
     options: dict[str, Any] = {"local": False, "constraints": only, "state": tmp_path / "state"}
     with running(model) as server, Device(server.address, network, **options) as device:
         outputs = device.infer(image)

@@ -21,16 +21,16 @@ class Constraints:
 
     min_local_depth: int = 0  # points before this one would show the server too much
     max_bytes: int | None = None  # no choice may send more
-    codecs: frozenset[str] | None = None  # only these: leave out what costs too much accuracy
-    deadline_ms: float | None = None  # choices that are expected to be later are not taken
+    allow_codec: frozenset[str] | None = None  # only these: leave out what costs too much accuracy
+    avoid_after_ms: float | None = None  # choices that are expected to be later are not taken
 
     def __post_init__(self) -> None:
         if self.min_local_depth < 0:
             raise InputError("min_local_depth must not be negative")
         if self.max_bytes is not None and self.max_bytes < 0:
             raise InputError("max_bytes must not be negative")
-        if self.deadline_ms is not None and not self.deadline_ms > 0:
-            raise InputError("deadline_ms must be positive")
+        if self.avoid_after_ms is not None and not self.avoid_after_ms > 0:
+            raise InputError("avoid_after_ms must be positive")
 
     def allowed(self, table: PartitionTable, expected_ms: Array | None = None) -> BoolArray:
         """Which choices of a table may be taken, given what they are expected to take.
@@ -48,11 +48,11 @@ class Constraints:
             if not table.bytes_of:
                 raise InputError("max_bytes needs a table that knows the size of its choices")
             allowed &= np.asarray(table.bytes_of) <= self.max_bytes
-        if self.codecs is not None:
-            allowed &= np.array([codec in self.codecs for codec in table.codec_of])
+        if self.allow_codec is not None:
+            allowed &= np.array([codec in self.allow_codec for codec in table.codec_of])
         allowed[table.local] = True
-        if self.deadline_ms is not None and expected_ms is not None:
-            in_time = allowed & (expected_ms <= self.deadline_ms)
+        if self.avoid_after_ms is not None and expected_ms is not None:
+            in_time = allowed & (expected_ms <= self.avoid_after_ms)
             if not in_time.any():
                 in_time[np.where(allowed, expected_ms, np.inf).argmin()] = True
             allowed = in_time

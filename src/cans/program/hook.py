@@ -88,7 +88,7 @@ def patch(module: ModuleType, options: dict[str, Any]) -> None:
 
     given = dict(options)
     codecs = frozenset(given.pop("codecs", ())) or lossless_codecs()
-    given["constraints"] = Constraints(codecs=codecs)
+    given["constraints"] = Constraints(allow_codec=codecs)
     if given.get("tls") is not None:
         given["tls"] = ClientTls(*(each and Path(each) for each in given["tls"]))
     server = given.pop("server")

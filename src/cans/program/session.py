@@ -54,7 +54,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         if not server:
             raise InputError("server must be HOST:PORT")
         if self.get_providers()[0] == "CPUExecutionProvider":
-            options.setdefault("constraints", Constraints(codecs=lossless_codecs()))
+            options.setdefault("constraints", Constraints(allow_codec=lossless_codecs()))
             self._helper = Helper(
                 path_or_bytes, _Plain(self._sess), server, {"type": type, **options}, wait
             )

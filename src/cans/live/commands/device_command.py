@@ -101,7 +101,6 @@ def device(
     from cans.live.device.hooks import Hooks
     from cans.live.device.local import parse_exit
     from cans.live.logs import start_logging
-    from cans.models.run.runtime import RuntimeOptions
 
     if obey and (as_json or log_jsonl is not None):
         raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
@@ -115,11 +114,11 @@ def device(
         server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey, output,
         network=network, name=name, state=state, deadline_ms=deadline_ms,
         accuracy=AccuracyBudget(max_error, min_agreement),
-        constraints=constraints, local=local, exits=exits, token=token,
+        constraints=constraints, local=local, exit=exits, token=token,
         seed=seed,
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
         hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
-        runtime=RuntimeOptions.parse(provider or (), threads, optimisation),
+        provider=provider or (), threads=threads, optimisation=optimisation,
         prepare=prepare, traces=traces,
     )  # fmt: skip
 

@@ -74,7 +74,7 @@ class Chooser:
     def _allowed(self, learner: DeviceLearner, server: int | None) -> BoolArray:
         """Which choices may be taken now: by the user's constraints, and by who is there."""
         constraints, table = self._options.constraints, learner.table
-        if constraints.deadline_ms is None:
+        if constraints.avoid_after_ms is None:
             if self._lasting is None or self._lasting[0] is not table:
                 self._lasting = table, constraints.allowed(table)
             allowed = self._lasting[1].copy()

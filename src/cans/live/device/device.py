@@ -15,7 +15,7 @@ from pathlib import Path
 from random import uniform
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from weakref import WeakSet
 
 import numpy as np
@@ -53,9 +53,7 @@ from cans.live.usage import Usage
 from cans.live.wire.link import parse_servers
 from cans.live.wire.messages import Welcome
 from cans.live.wire.tls import ClientTls
-
-if TYPE_CHECKING:
-    from cans.models import RuntimeOptions
+from cans.models.run.runtime import RuntimeOptions
 
 
 @dataclass(frozen=True)
@@ -96,12 +94,13 @@ class Device:
         constraints: Constraints | None = None,
         accuracy: AccuracyBudget | None = None,
         local: bool = True,
-        exits: Sequence[tuple[str, float]] = (),
+        exit: Sequence[tuple[str, float]] = (),
         keep_memory: bool = True,
         seed: int | None = None,
         prepare: bool = False,
-        runtime: RuntimeOptions | None = None,
-        provider: str = "CPUExecutionProvider",
+        provider: str | Sequence[str] = (),
+        threads: int = 1,
+        optimisation: str = "all",
         traces: str | None = None,
         progress: Progress | None = None,
         hooks: Hooks | None = None,
@@ -117,24 +116,26 @@ class Device:
         constraints: which choices may be taken.
         accuracy: how far lossy codecs may change an answer; None: as far as they do.
         local: False: it holds no back-end, and cannot answer without a server.
-        exits: early-exit outputs, and how sure they must be.
+        exit: early-exit outputs, and how sure they must be.
         keep_memory: of large messages, for the whole process (`cans.live.memory`).
         seed: of warm-start points and random choices; None: by chance.
         prepare: build and warm every front-end before the first inference.
-        runtime: threads and providers of ONNX Runtime; None: one thread on the CPU.
-        provider: what executes the model; devices of other providers learn apart.
+        provider: NAME[,KEY=VALUE] of what executes the model (ONNX Runtime), or several in order;
+        none: the CPU. Devices of other providers learn apart.
+        threads: of one front-end; 0: all cores. optimisation: how much graphs are rewritten.
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
         progress: called with the bytes so far and in all while a model is fetched.
         hooks: for testbeds.
         """
+        providers = (provider,) if isinstance(provider, str) else provider
         self.options = DeviceOptions(
             parse_servers(server), type, network, name=name,
             state=None if state is None else Path(state), token=token, tls=tls,
             deadline_ms=deadline_ms, connect_seconds=connect_seconds,
-            constraints=constraints or Constraints(), local=local, exits=tuple(exits),
+            constraints=constraints or Constraints(), local=local, exit=tuple(exit),
             accuracy=accuracy or AccuracyBudget(),
-            keep_memory=keep_memory, seed=seed, prepare=prepare, runtime=runtime,
-            provider=provider, traces=traces,
+            keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
+            runtime=RuntimeOptions.parse(providers, threads, optimisation),
         )  # fmt: skip
         self.hooks = hooks or Hooks()
         if keep_memory:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.device.accuracy import AccuracyBudget
 from cans.live.wire.tls import ClientTls
-
-if TYPE_CHECKING:
-    from cans.models import RuntimeOptions
+from cans.models.run.runtime import RuntimeOptions
 
 
 @dataclass(frozen=True)
@@ -32,13 +29,12 @@ class DeviceOptions:
     constraints: Constraints = field(default_factory=Constraints)  # which choices may be taken
     local: bool = True  # False: it holds no back-end, and cannot answer without a server
     accuracy: AccuracyBudget = field(default_factory=AccuracyBudget)  # of lossy codecs
-    exits: tuple[tuple[str, float], ...] = ()  # early-exit outputs and how sure they must be
+    exit: tuple[tuple[str, float], ...] = ()  # early-exit outputs and how sure they must be
     keep_memory: bool = True  # of large messages (glibc), for the whole process: see memory.py
-    runtime: RuntimeOptions | None = None  # threads, providers; None: one thread on the CPU
+    runtime: RuntimeOptions = field(default_factory=RuntimeOptions)  # threads, providers
     seed: int | None = None  # of warm-start points and random choices; None: by chance
     prepare: bool = False  # build and warm every front-end before the first inference
     traces: str | None = None  # HOST:PORT of an OTLP collector; None: no traces
-    provider: str = "CPUExecutionProvider"  # what executes the model; devices of others learn apart
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -52,3 +48,8 @@ class DeviceOptions:
             )
         if not self.deadline_ms > 0:
             raise InputError("deadline_ms must be positive")
+
+    @property
+    def provider(self) -> str:
+        """What executes the model first of all; devices of other providers learn apart."""
+        return self.runtime.providers[0].name

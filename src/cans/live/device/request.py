@@ -119,7 +119,7 @@ class Requests:
         self.abandonment = Abandonment()
         self.times = LocalTimes()
         self._remote_times = RemoteTimes()
-        self._local = LocalRuns(model, Exits(model, options.exits), self.times)
+        self._local = LocalRuns(model, Exits(model, options.exit), self.times)
         self._processor = threading.Lock()
         self._hedger = ThreadPoolExecutor(1, thread_name_prefix="cans-hedge")
 

@@ -34,20 +34,20 @@ class ServerTls:
 class ClientTls:
     """Whom a device trusts, and its own certificate for mutual TLS."""
 
-    authority: Path | None = None  # None: the system's
-    certificate: Path | None = None
+    ca: Path | None = None  # None: the system's
+    cert: Path | None = None
     key: Path | None = None
 
     def credentials(self) -> Any:
-        if (self.certificate is None) != (self.key is None):
+        if (self.cert is None) != (self.key is None):
             raise InputError("a client certificate needs its key, and the key its certificate")
-        if self.authority is not None:
-            _check_authority(self.authority)
-        if self.certificate is not None and self.key is not None:
-            _check_pair(self.certificate, self.key)
+        if self.ca is not None:
+            _check_authority(self.ca)
+        if self.cert is not None and self.key is not None:
+            _check_pair(self.cert, self.key)
         return grpc.ssl_channel_credentials(
             *(None if path is None else _read(path) for path in
-              (self.authority, self.key, self.certificate))
+              (self.ca, self.key, self.cert))
         )  # fmt: skip
 
 
@@ -61,10 +61,10 @@ def trouble(server: str, tls: ClientTls | None, seconds: float = 2.0) -> str:
                 plain.sendall(_HTTP2)
                 heard = plain.recv(1)
                 return _SERVER_ENCRYPTS if heard in (b"", _TLS_ALERT) else ""
-            context = ssl.create_default_context(cafile=tls.authority)
+            context = ssl.create_default_context(cafile=tls.ca)
             context.set_alpn_protocols(["h2"])
-            if tls.certificate is not None:
-                context.load_cert_chain(tls.certificate, tls.key)
+            if tls.cert is not None:
+                context.load_cert_chain(tls.cert, tls.key)
             with context.wrap_socket(plain, server_hostname=host.strip("[]")):
                 return ""
     except ssl.SSLCertVerificationError as error:
