@@ -124,6 +124,7 @@ def toy(
     return SplitModel(
         "toy", table.digest, (ToyTensor("t0", (1, size)),), ("y",), executor, table,
         {(i, "float32"): get_codec("float32") for i in range(layers)},
+        made=(ToyTensor("y", (1, size)),),
     )  # fmt: skip
 
 
@@ -150,4 +151,7 @@ def null(size: int, answer: int) -> SplitModel:
     model = toy(size, 1)
     executor = NullExecutor(size, answer)
     table = replace(model.table, digest=f"null-{size}")
-    return replace(model, name=f"null-{size}", digest=table.digest, executor=executor, table=table)
+    made = (ToyTensor("y", (1, answer)),)
+    return replace(
+        model, name=f"null-{size}", digest=table.digest, executor=executor, table=table, made=made
+    )

@@ -123,6 +123,7 @@ class SplitModel:
     files: tuple[ModelFile, ...] = ()  # what FetchModel sends: the model file first
     cutting: Cutting = field(default_factory=Cutting)
     rows: RowsOfTheMoment | None = None  # None: the size of the input never varies
+    made: tuple[TensorSpec, ...] = ()  # outputs whose type and shape are known before a run
 
     @property
     def points(self) -> Sequence[CutPoint]:

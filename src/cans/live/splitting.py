@@ -54,6 +54,7 @@ def split(
         codecs=_codecs(len(points), image),
         files=files_of(model) if to_send else (),
         cutting=cutting,
+        made=tuple(model.tensors[name] for name in model.outputs if name in model.tensors),
         rows=_Rows(model, points, image) if model.varying is not None else None,
     )
 

@@ -254,7 +254,7 @@ class Requests:
         )
 
     def _answered(self, asked: Asked, reply: InferReply, note: str = "") -> Round:
-        outputs = {**asked.front.outputs, **reply.outputs}
+        outputs = {**reply.outputs, **asked.front.outputs}
         self._check(outputs)
         end = perf_counter()
         measured = self.measure(asked, reply, end)
@@ -284,6 +284,13 @@ class Requests:
         """Whatever a server sends, the caller gets the model's outputs."""
         if set(outputs) != set(self._model.outputs):
             raise RemoteProtocolError("the server answered with other outputs than the model has")
+        for each in self._model.made:
+            found = outputs[each.name]
+            if found.dtype.name != each.dtype or not each.fits(found.shape):
+                raise RemoteProtocolError(
+                    f"the server answered with {found.dtype.name}{list(found.shape)[:8]} for "
+                    f"output {each.name!r}, which is {each.dtype}{list(each.shape)}"
+                )
 
     def _fallen_back(
         self, asked: Asked, own: LocalRun, failure: CansError,

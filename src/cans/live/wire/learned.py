@@ -24,6 +24,8 @@ LONGEST_NAME = 256  # characters of any identifier
 MOST_UPLOADS = 64  # in one message
 LATEST = 2.0**33  # seconds since 1970 (the year 2242): no clock shows more
 LARGEST_INTEGER = 2**62  # of epochs, sequence numbers, counts: they fit a database column
+LATEST_EPOCH = 1_000_000  # of a pool: how often it was begun anew
+MOST_ROUNDS = 2**48  # of a pool: how many uploads it has merged
 
 Message = TypeVar("Message")
 
@@ -96,9 +98,9 @@ def name(value: str, what: str) -> str:
     return value
 
 
-def integer(value: int, what: str) -> int:
-    if value > LARGEST_INTEGER:
-        raise RemoteProtocolError(f"the {what} {value} is beyond {LARGEST_INTEGER}")
+def integer(value: int, what: str, most: int = LARGEST_INTEGER) -> int:
+    if value > most:
+        raise RemoteProtocolError(f"the {what} {value} is beyond {most}")
     return value
 
 
@@ -204,9 +206,10 @@ def download_in(message: Any) -> Download:
         acknowledged = integer(message.acknowledged, "acknowledged sequence")
     return Download(
         key_in(message.key),
-        integer(message.epoch, "epoch"),
+        # A version beyond every other would shut out whatever honest servers say afterwards.
+        integer(message.epoch, "epoch", LATEST_EPOCH),
         statistics_in(message.statistics),
-        integer(message.round, "round"),
+        integer(message.round, "round", MOST_ROUNDS),
         acknowledged,
         clock_time(message.time, "time of a download"),
     )

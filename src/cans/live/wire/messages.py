@@ -26,6 +26,7 @@ from cans.live.wire.version import WIRE, understood
 _log = logging.getLogger(__name__)
 MOST_POOLS = 64  # that one message may be about
 LONGEST_REASON = 1000  # characters
+LARGEST_WELCOME = 8 << 20  # bytes; those of large models have some 200 kB
 
 Version = tuple[int, int]  # of a pool: epoch, round
 Known = Mapping[PoolKey, Version]
@@ -112,6 +113,8 @@ class Welcome:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Welcome:
+        if len(data) > LARGEST_WELCOME:
+            raise RemoteProtocolError(f"a welcome of {len(data)} bytes; at most {LARGEST_WELCOME}")
         message = parse(edge.Welcome, data)
         understood(message.wire, "server")
         return cls(

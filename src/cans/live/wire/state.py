@@ -58,20 +58,14 @@ def written(state: DeviceState) -> bytes:
         refused=map(_refused_out, state.refused),
     )
     body: bytes = message.SerializeToString()
-    if state.welcome:  # as it is: this is done after every inference
+    if state.welcome:  # as it is
         body += field_bytes(edge.DeviceState.WELCOME_FIELD_NUMBER, state.welcome)
-    head = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
-    return _MAGIC + head + body
+    return sealed(body)
 
 
 def read(data: bytes) -> DeviceState:
     """The state that `written` wrote; anything else raises `RemoteProtocolError`."""
-    body = data[_HEAD:]
-    size = int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 4], "little")
-    checksum = int.from_bytes(data[len(_MAGIC) + 4 : _HEAD], "little")
-    if data[: len(_MAGIC)] != _MAGIC or len(body) != size or zlib.crc32(body) != checksum:
-        raise RemoteProtocolError("not a whole state file of this version")
-    message: Any = learned.parse(edge.DeviceState, body)
+    message: Any = learned.parse(edge.DeviceState, unsealed(data))
     return DeviceState(
         learned.identity_in(message.identity),
         message.welcome.SerializeToString() if message.HasField("welcome") else b"",
@@ -82,6 +76,22 @@ def read(data: bytes) -> DeviceState:
         tuple(map(learned.record_in, message.former)),
         tuple(map(_refused_in, message.refused)),
     )
+
+
+def sealed(body: bytes) -> bytes:
+    """With its length and checksum in front."""
+    head = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    return _MAGIC + head + body
+
+
+def unsealed(data: bytes) -> bytes:
+    """What was `sealed`; raises `RemoteProtocolError` if it is not all of it."""
+    body = data[_HEAD:]
+    size = int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 4], "little")
+    checksum = int.from_bytes(data[len(_MAGIC) + 4 : _HEAD], "little")
+    if data[: len(_MAGIC)] != _MAGIC or len(body) != size or zlib.crc32(body) != checksum:
+        raise RemoteProtocolError("not a whole state file of this version")
+    return body
 
 
 def _refused_out(refused: RefusedUploads) -> Any:

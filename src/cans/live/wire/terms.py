@@ -26,7 +26,8 @@ from cans.live.wire import learned
 from cans.live.wire.proto import edge
 
 _MOST_CHOICES = 4096
-_LONGEST_POLICY = 20_000  # characters
+_LONGEST_POLICY = 20_000  # characters; of hyper-parameters too
+_MOST_OFFLINE_RUNS = 1000  # before the first round
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ def terms_out(terms: Terms, message: Any) -> None:
 
 def terms_in(message: Any) -> Terms:
     """The terms of a Welcome; one that this version cannot live by is a clear refusal."""
+    if len(message.hyperparameters) > _LONGEST_POLICY:
+        raise RemoteProtocolError(f"hyper-parameters of {len(message.hyperparameters)} characters")
     try:
         given = json.loads(message.hyperparameters)
         known = {each.name for each in fields(Hyperparameters)}
@@ -90,6 +93,8 @@ def terms_in(message: Any) -> Terms:
         hyperparameters = Hyperparameters(**given)
     except (ValueError, TypeError, InputError, RecursionError) as error:
         raise RemoteProtocolError(f"hyper-parameters that cannot be used: {error}") from None
+    if hyperparameters.offline_runs > _MOST_OFFLINE_RUNS:
+        raise RemoteProtocolError(f"{hyperparameters.offline_runs} runs before the first round")
     policy = _policy_in(message.policy)
     low, high = message.lowest_latency_ms, message.highest_latency_ms
     if not low <= high:

@@ -1,4 +1,7 @@
-"""The state of a device on its disk: one small file, replaced as a whole, owned by one process.
+"""The state of a device on its disk: a small file, replaced as a whole, owned by one process.
+
+The server's terms are in a file beside it (`welcome`): they are large, and change when a server
+says something new, not with every inference.
 
 A replaced file survives a killed process without an fsync; what must also survive a power cut (a
 sequence number that is about to be used) gets one, in a thread of its own: no request waits for a
@@ -11,11 +14,12 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
 
 from cans.errors import InputError, RemoteProtocolError
-from cans.live.wire.state import DeviceState, read, written
+from cans.live.wire.state import DeviceState, read, sealed, unsealed, written
 from cans.models.run import background
 
 _log = logging.getLogger(__name__)
@@ -107,7 +111,8 @@ class StateFile:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "state"
-        self._next = folder / "state.next"
+        self._welcome = folder / "welcome"
+        self._kept_welcome = b""  # that the file beside holds
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -123,7 +128,8 @@ class StateFile:
         """What was kept, or None. A file that cannot be read is put aside: its device starts anew
         under a new incarnation, so that nothing is counted twice."""
         try:
-            return read(self._path.read_bytes())
+            state = read(self._path.read_bytes())
+            return state if state.welcome else replace(state, welcome=self._load_welcome())
         except FileNotFoundError:
             return None
         except RemoteProtocolError as error:
@@ -132,20 +138,28 @@ class StateFile:
             _log.error("state put aside", extra={"file": str(aside), "reason": str(error)})
             return None
 
+    def _load_welcome(self) -> bytes:
+        """Empty if there is none that can be read: the next server says it again."""
+        try:
+            return unsealed(self._welcome.read_bytes())
+        except FileNotFoundError:
+            return b""
+        except RemoteProtocolError as error:
+            _log.warning("kept terms cannot be read", extra={"reason": str(error)})
+            return b""
+
     def keep(self, state: DeviceState) -> None:
         """Replace what was kept."""
-        view = memoryview(written(state))
-        descriptor = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            while view:
-                view = view[os.write(descriptor, view) :]
-        finally:
-            os.close(descriptor)
-        self._next.replace(self._path)
+        if state.welcome != self._kept_welcome:
+            _replace(self._welcome, sealed(state.welcome))
+            self._kept_welcome = state.welcome
+        _replace(self._path, written(replace(state, welcome=b"")))
 
     def sync(self) -> None:
         """Make what is kept, or something newer, safe from a power cut."""
-        for path in (self._path, self.folder):
+        for path in (self._welcome, self._path, self.folder):
+            if not path.exists():
+                continue  # no server has said anything yet
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -154,6 +168,17 @@ class StateFile:
 
     def close(self) -> None:
         os.close(self._lock)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    view, following = memoryview(data), path.with_name(path.name + ".next")
+    descriptor = os.open(following, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    finally:
+        os.close(descriptor)
+    following.replace(path)
 
 
 def default_folder(what: str) -> Path:
