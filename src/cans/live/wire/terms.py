@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cans.errors import InputError, Refused, RemoteProtocolError
-from cans.learning import Hyperparameters, PartitionTable, Policy
+from cans.learning import Hyperparameters, PartitionTable, Policy, policy_named
 from cans.learning.messages import DELIVERIES
 from cans.learning.plausibility import Limits
 from cans.learning.policy_data import policy_from_dict, policy_to_dict
@@ -72,7 +72,8 @@ def table_version(table: PartitionTable, points: Sequence[CutPoint]) -> str:
 
 
 def terms_out(terms: Terms, message: Any) -> None:
-    message.policy = json.dumps(policy_to_dict(terms.policy))
+    message.policy = terms.policy.name
+    message.whole_policy = json.dumps(policy_to_dict(terms.policy))
     message.hyperparameters = json.dumps(asdict(terms.hyperparameters))
     message.delivery = terms.delivery
     message.fresh_pools = terms.fresh_pools
@@ -95,7 +96,7 @@ def terms_in(message: Any) -> Terms:
         raise RemoteProtocolError(f"hyper-parameters that cannot be used: {error}") from None
     if hyperparameters.offline_runs > _MOST_OFFLINE_RUNS:
         raise RemoteProtocolError(f"{hyperparameters.offline_runs} runs before the first round")
-    policy = _policy_in(message.policy)
+    policy = _policy_in(message.policy, message.whole_policy)
     low, high = message.lowest_latency_ms, message.highest_latency_ms
     if not low <= high:
         raise RemoteProtocolError(f"latencies from {low} to {high} ms")
@@ -111,12 +112,15 @@ def terms_in(message: Any) -> Terms:
         raise Refused(f"the server's terms do not fit this device: {error}") from None
 
 
-def _policy_in(text: str) -> Policy:
-    """The policy that a server sent; one this version cannot follow is refused."""
-    if len(text) > _LONGEST_POLICY:
-        raise RemoteProtocolError(f"a policy of {len(text)} characters")
+def _policy_in(name: str, whole: str) -> Policy:
+    """The policy that a server sent, whole or (the first release) by its name; one this version
+    cannot follow is refused."""
+    if len(whole) > _LONGEST_POLICY:
+        raise RemoteProtocolError(f"a policy of {len(whole)} characters")
     try:
-        return policy_from_dict(json.loads(text))
+        if not whole:
+            return policy_named(learned.name(name, "policy"))
+        return policy_from_dict(json.loads(whole))
     except InputError as error:
         raise Refused(f"the server's policy does not fit this device: {error}") from None
     except (ValueError, RecursionError) as error:

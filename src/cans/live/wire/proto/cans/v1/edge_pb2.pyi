@@ -147,7 +147,7 @@ class Table(_message.Message):
     def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., version: _Optional[str] = ..., points: _Optional[_Iterable[str]] = ..., point_of: _Optional[_Iterable[int]] = ..., codec_of: _Optional[_Iterable[str]] = ..., front: _Optional[_Union[Matrix, _Mapping]] = ..., link: _Optional[_Union[Matrix, _Mapping]] = ..., server: _Optional[_Union[Matrix, _Mapping]] = ..., probe: _Optional[_Iterable[float]] = ..., bytes_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire")
+    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire", "whole_policy")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +164,7 @@ class Welcome(_message.Message):
     CUTTING_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     WIRE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_POLICY_FIELD_NUMBER: _ClassVar[int]
     server: str
     time: float
     policy: str
@@ -180,7 +181,8 @@ class Welcome(_message.Message):
     cutting: Cutting
     group: str
     wire: int
-    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ...) -> None: ...
+    whole_policy: str
+    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ..., whole_policy: _Optional[str] = ...) -> None: ...
 
 class Cutting(_message.Message):
     __slots__ = ("max_tensors", "max_points", "image", "shapes", "lowest")
