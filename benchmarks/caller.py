@@ -25,7 +25,7 @@ def run(blocks: int = BLOCKS, per_block: int = PER_BLOCK) -> dict[str, Any]:
     from tests.live.proxy import Proxy
     from tests.live.toy import example, toy
 
-    from cans.live.device.device import Device
+    from cans.live.device.hooked import HookedDevice as Device
     from cans.live.device.hooks import Hooks
 
     waited: dict[str, list[float]] = {"learning": [], "not learning": []}

@@ -83,7 +83,7 @@ def real(served: list[Served], devices: int, rate: float, folder: Path) -> dict[
     """So many real devices at each server."""
     from tests.live.toy import example, toy
 
-    from cans.live.device.device import Device
+    from cans.live.device.hooked import HookedDevice as Device
 
     made = []
     for each in served:

@@ -122,7 +122,7 @@ def _time(function: Callable[[np.ndarray], Any], array: np.ndarray) -> float:
 
 def run(turns: int = TURNS) -> dict[str, Any]:
     """Medians over turns that alternate between the three."""
-    from cans.live.device.device import Device
+    from cans.live.device.hooked import HookedDevice as Device
     from cans.live.device.hooks import Hooks
 
     command = [sys.executable, "-m", "benchmarks.request_path", "serve"]

@@ -132,7 +132,7 @@ def test_options_of_a_device_have_the_names_of_the_command_line() -> None:
     assert options - of_the_command <= arguments
     # and what Python alone has: objects, or what a command line decides by itself
     assert arguments - options == {
-        "accuracy", "connect_seconds", "constraints", "hooks", "keep_memory", "progress",
+        "accuracy", "connect_seconds", "constraints", "keep_memory", "progress",
         "share",
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import cans
+from cans.live.device.hooked import HookedDevice
 from tests.dashboard.browser import Watched
 from tests.dashboard.shown import shown
 from tests.live.toy import example, toy
@@ -38,7 +38,7 @@ def test_a_real_device_shows_with_every_change_of_its_point(tab, tmp_path) -> No
     split = toy(layers=4)
     with (
         shown(split=split) as page,
-        cans.Device(page.server.address, split, "rpi5", name="camera-1", network="lab",
+        HookedDevice(page.server.address, split, "rpi5", name="camera-1", network="lab",
                     state=tmp_path) as device,
     ):  # fmt: skip
         tab.page.goto(page.address)
@@ -138,7 +138,7 @@ def test_pools_in_human_units_and_events(tab, tmp_path) -> None:
     split = toy(layers=4, block_seconds=0.002)
     with (
         shown(split=split) as page,
-        cans.Device(page.server.address, split, "rpi5", name="camera-1", network="lab",
+        HookedDevice(page.server.address, split, "rpi5", name="camera-1", network="lab",
                     state=tmp_path) as device,
     ):  # fmt: skip
         for _ in range(12):

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import cans
+from cans.live.device.hooked import HookedDevice
 from cans.live.server.fleet.measures import METRICS
 from cans.live.server.metrics import Collector, expose
 from tests.live.process import free_port
@@ -45,7 +45,7 @@ def worked(tmp_path) -> Iterator[Running]:
     split = toy()
     with (
         running(split, terms=terms("cans")) as server,
-        cans.Device(server.address, split, "rpi5", name="camera", state=tmp_path) as device,
+        HookedDevice(server.address, split, "rpi5", name="camera", state=tmp_path) as device,
     ):
         server.collector = Collector(server.server)  # type: ignore[attr-defined]
         server.metrics = free_port()  # type: ignore[attr-defined]

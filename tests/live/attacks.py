@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from tests.live.attackers import ATTACKS, WITHOUT_TOKEN
 from tests.live.process import ROOT, free_port
 

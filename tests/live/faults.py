@@ -21,7 +21,7 @@ import numpy as np
 
 from cans.errors import CansError
 from cans.learning import Latencies, Upload
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.route import BreakerSettings
 from cans.live.store import Store, open_store

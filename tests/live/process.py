@@ -100,7 +100,7 @@ def _follow(clock: Path) -> None:
 
 def _agent(port: int, state: Path, ledger: Path) -> None:
     """Infer for ever; write down each observation before it can be committed."""
-    from cans.live.device.device import Device
+    from cans.live.device.hooked import HookedDevice as Device
     from cans.live.device.hooks import Hooks
     from tests.live.ledger import Ledger
     from tests.live.toy import example, toy

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cans
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity
+from cans.live.device.hooked import HookedDevice
 from cans.live.server.fleet.device_record import DeviceRecord
 from cans.live.wire.account import (
     FELL_BACK,
@@ -84,7 +84,7 @@ def test_accounts_ride_and_locals_are_known(tmp_path) -> None:
     split = toy()
     with (
         running(split, terms=terms("cans")) as server,
-        cans.Device(server.address, split, name="camera", state=tmp_path) as device,
+        HookedDevice(server.address, split, name="camera", state=tmp_path) as device,
     ):
         recorder = server.server.recorder
         device.hooks.force = 1

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cans.errors import Busy, Refused, RemoteProtocolError
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.logs import LONGEST_VALUE, MOST_LINES, Throttle, bounded
 from cans.live.server.backends import Answer, BackEnds, Work
 from cans.live.server.catalogue import Catalogue

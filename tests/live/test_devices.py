@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 
 import cans
 from cans.errors import DeadlineExceeded, InputError, Unreachable
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from tests.live.faults import QUICK, wait_until
 from tests.live.ledger import Ledger, check_conservation
@@ -22,8 +23,9 @@ from tests.live.running import Running, running, terms
 from tests.live.toy import example, toy
 
 
-def test_public_name() -> None:
-    assert cans.Device is Device
+def test_a_testbed_uses_the_public_device_with_hooks() -> None:
+    assert issubclass(Device, cans.Device)
+    assert "hooks" not in inspect.signature(cans.Device).parameters
 
 
 def test_a_device_resumes_where_it_stopped(tmp_path: Path) -> None:

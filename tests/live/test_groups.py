@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.wire.messages import JoinRequest
 from tests.live.faults import wait_until

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cans.errors import DeadlineExceeded
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.timing import LEAST, LINGER, WAKING, Patience, RemoteTimes
 from cans.live.split import SplitModel

@@ -12,7 +12,7 @@ import pytest
 
 from cans.learning import Choice, Latencies
 from cans.learning.plausibility import Limits
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.timing import Measured, Offline, believable, parted
 from cans.live.server.backends import BackEnds

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.running import running, terms

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cans.learning import DeviceLearner, PartitionTable, policy_named
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.wire.link import PROBE_BYTES
 from tests.live.faults import wait_until

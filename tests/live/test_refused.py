@@ -10,7 +10,7 @@ import pytest
 
 from cans.errors import LocalProtocolError
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.server import pools
 from cans.live.wire.link import Link

@@ -10,7 +10,7 @@ import pytest
 
 from cans.learning import Choice, Hyperparameters, Latencies, policy_named
 from cans.learning.plausibility import Limits
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.timing import Measured, Offline
 from cans.simulation.engines.reference import expected_latency, measured_latency, play

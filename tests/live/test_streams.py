@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cans
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager

@@ -11,6 +11,7 @@ import pytest
 
 import cans
 from cans.errors import InputError, RemoteProtocolError
+from cans.live.device.hooked import HookedDevice
 from cans.live.server.fleet.traces import ServerTraces
 from cans.live.wire.inference import InferHeader, InferRequest
 from tests.live.running import running, terms
@@ -53,7 +54,7 @@ def test_device_and_server_are_in_one_trace(collector, tmp_path) -> None:
     split = toy(block_seconds=0.002)
     with running(split, terms=terms("cans")) as server:
         theirs = ServerTraces(server.server.recorder, collector.address)
-        with cans.Device(server.address, split, name="camera", state=tmp_path,
+        with HookedDevice(server.address, split, name="camera", state=tmp_path,
                          traces=collector.address) as device:  # fmt: skip
             device.hooks.force = 2
             device.infer(example())
@@ -85,7 +86,7 @@ def test_without_an_endpoint_nothing_travels(tmp_path) -> None:
     split = toy()
     with (
         running(split) as server,
-        cans.Device(server.address, split, name="camera", state=tmp_path) as device,
+        HookedDevice(server.address, split, name="camera", state=tmp_path) as device,
     ):
         device.hooks.force = 1
         device.infer(example())

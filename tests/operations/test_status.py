@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-import cans
 from cans import cli
 from cans.errors import InputError, Refused, Unreachable
+from cans.live.device.hooked import HookedDevice
 from cans.live.wire.tls import ServerTls
 from cans.operations.certificates import Authority
 from cans.operations.token_lines import add_token
@@ -25,7 +25,7 @@ def test_a_fleet_in_a_table_and_as_json(tmp_path) -> None:
     split = toy()
     with (
         running(split, terms=terms("cans")) as server,
-        cans.Device(server.address, split, "rpi5", name="[red]camera", network="lab",
+        HookedDevice(server.address, split, "rpi5", name="[red]camera", network="lab",
                     state=tmp_path) as device,
     ):  # fmt: skip
         device.hooks.force = split.table.local

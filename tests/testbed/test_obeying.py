@@ -11,7 +11,7 @@ import pytest
 
 from cans.errors import InputError
 from cans.live.device.command.obeying import Obedience
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice as Device
 from tests.live.running import running
 from tests.live.toy import example, toy
 

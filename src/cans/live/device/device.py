@@ -103,7 +103,6 @@ class Device:
         optimisation: str = "all",
         traces: str | None = None,
         progress: Progress | None = None,
-        hooks: Hooks | None = None,
     ) -> None:
         """Join a server, or go on alone until one answers.
 
@@ -125,7 +124,6 @@ class Device:
         threads: of one front-end; 0: all cores. optimisation: how much graphs are rewritten.
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
         progress: called with the bytes so far and in all while a model is fetched.
-        hooks: for testbeds.
         """
         providers = (provider,) if isinstance(provider, str) else provider
         self.options = DeviceOptions(
@@ -137,14 +135,14 @@ class Device:
             keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
             runtime=RuntimeOptions.parse(providers, threads, optimisation),
         )  # fmt: skip
-        self.hooks = hooks or Hooks()
+        self._hooks = self._own_hooks()
         if keep_memory:
             keep_memory_of_messages()
         self._clock = Clock()
         self._turns = Turns()
         self._random = np.random.default_rng(seed)
-        self._contact = Contact(self.options, self.hooks, self._turns.post)
-        self._route = Route(self.options.servers, _unlike_others(self.hooks.breaker))
+        self._contact = Contact(self.options, self._hooks, self._turns.post)
+        self._route = Route(self.options.servers, _unlike_others(self._hooks.breaker))
         self._workers = ThreadPoolExecutor(_MOST_IN_FLIGHT, thread_name_prefix="cans-request")
         self._file: StateFile | None = None
         self._writer: StateWriter | None = None
@@ -157,6 +155,10 @@ class Device:
             raise
 
     # --- starting ---
+
+    def _own_hooks(self) -> Hooks:
+        """Nothing is changed; a testbed's device (`hooked.py`) has hooks of its own."""
+        return Hooks()
 
     def _start(
         self, source: str | PathLike[str] | SplitModel | None, progress: Progress | None
@@ -176,7 +178,7 @@ class Device:
         self._writer = StateWriter(file, lambda: self._turns.post(Kept()))
         self._experience = Experience(state, self._writer, self.model)
         self._requests = Requests(
-            options, self.model, self._experience, self._contact, self._random, self.hooks
+            options, self.model, self._experience, self._contact, self._random, self._hooks
         )
         if options.local:
             self._contact.whole_ms = measure_whole(self.model, self._random, self._requests.times)
@@ -190,7 +192,7 @@ class Device:
         )  # fmt: skip
         self._agent = Agent(
             options.local, self._turns, self._requests, self._session, self._experience,
-            self.hooks, Usage(self.model.executor, "front"), self._clock,
+            self._hooks, Usage(self.model.executor, "front"), self._clock,
         )  # fmt: skip
         self._agent.start()
 
@@ -227,7 +229,7 @@ class Device:
         runs = offline_runs(
             self.model, learner, self._random, self._requests.times, self.options.local
         )
-        return self._experience.start(self.hooks.stopwatch.offline(runs))
+        return self._experience.start(self._hooks.stopwatch.offline(runs))
 
     def _begin_between_requests(self) -> tuple[Upload, ...]:
         """New terms for a device in use: its offline runs give way to the first request."""
@@ -240,7 +242,7 @@ class Device:
 
     def _on_block(self, name: str, thread_seconds: float, wall_seconds: float) -> None:
         self._requests.abandonment.check()
-        self.hooks.slow_down(thread_seconds, wall_seconds)
+        self._hooks.slow_down(thread_seconds, wall_seconds)
 
     # --- using ---
 

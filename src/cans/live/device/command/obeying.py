@@ -18,14 +18,14 @@ from statistics import median
 from typing import IO, Any
 
 from cans.errors import CansError, InputError
-from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice
 from cans.live.split import Arrays
 
 
 class Obedience:
     """A device that does as it is told."""
 
-    def __init__(self, device: Device, next_input: Callable[[], Arrays]) -> None:
+    def __init__(self, device: HookedDevice, next_input: Callable[[], Arrays]) -> None:
         self._device = device
         self._next_input = next_input
         self._orders: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

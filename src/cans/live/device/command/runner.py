@@ -17,6 +17,7 @@ from cans.errors import CansError, InputError, RunError
 from cans.learning.constraints import Constraints
 from cans.live.device.command.obeying import Obedience
 from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice
 from cans.live.device.reporting.report import Report
 from cans.live.split import Arrays
 from cans.models.run.inputs import random_inputs, read_arrays
@@ -43,7 +44,8 @@ def run_device(
         lines = _opened(log_jsonl, stack)
         results = Results(output, count)
         bar = stack.enter_context(_FetchBar())
-        device = stack.enter_context(Device(server, model, kind, progress=bar.show, **options))
+        device = HookedDevice(server, model, kind, progress=bar.show, **options)
+        stack.enter_context(device)
         _check_depth(device, options.get("constraints"))
         inputs = _Inputs(source, device, options.get("seed"))
         if obey:
