@@ -91,3 +91,34 @@ def test_a_large_welcome_is_written_when_it_changes_only(tmp_path: Path) -> None
         assert (tmp_path / "state").stat().st_size < before.st_size / 2
     with Device("127.0.0.1:1", toy(layers=400), state=tmp_path, connect_seconds=0.1) as device:
         assert device._experience.terms is not None  # those of last time
+
+
+@pytest.mark.parametrize("floor", ["p2", "t2"])
+def test_the_privacy_floor_goes_by_names_of_the_own_model(tmp_path: Path, floor: str) -> None:
+    """A server whose table has its rows shifted gets nothing from before the floor."""
+    model = toy()
+    shifted = replace(model.table, point_of=(3, 0, 1, 2, 4))
+    with running(replace(model, table=shifted), terms=terms("random")) as server, Device(
+        server.address, toy(), state=tmp_path, constraints=cans.Constraints(local_until=floor)
+    ) as device:  # fmt: skip
+        assert device.joined
+        points = {device.run(example()).report.point for _ in range(30)}
+        assert points <= {2, 3, 4}
+        assert points & {2, 3}
+
+
+def test_a_table_of_other_points_is_not_followed(tmp_path: Path) -> None:
+    model = toy()
+    names = (model.table.points[1], model.table.points[0], *model.table.points[2:])
+    lying = replace(model, table=replace(model.table, points=names))
+    floor = cans.Constraints(local_until="p1")
+    with running(lying, terms=terms("offload")) as server:
+        with pytest.raises(cans.Refused, match="other points"):
+            Device(server.address, toy(), state=tmp_path, constraints=floor)
+        assert ("Infer", "OK") not in server.server.gate.calls
+
+
+def test_a_floor_that_is_nowhere_is_an_error(tmp_path: Path) -> None:
+    floor = cans.Constraints(local_until="p9")
+    with pytest.raises(cans.InputError, match="p9"):
+        Device("127.0.0.1:1", toy(), state=tmp_path, connect_seconds=0.1, constraints=floor)

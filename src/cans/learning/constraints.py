@@ -23,6 +23,7 @@ class Constraints:
     max_bytes: int | None = None  # no choice may send more
     allow_codec: frozenset[str] | None = None  # only these: leave out what costs too much accuracy
     avoid_after_ms: float | None = None  # choices that are expected to be later are not taken
+    local_until: str | None = None  # as min_local_depth, by the name of a point or crossing tensor
 
     def __post_init__(self) -> None:
         if self.min_local_depth < 0:

@@ -45,6 +45,10 @@ def device(
         bool, typer.Option("--local/--no-local", help="Can it run the whole model?")
     ] = True,
     min_local_depth: Annotated[int, typer.Option(help="Privacy: never cut before this point.")] = 0,
+    local_until: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Privacy: never cut before this point or tensor."),
+    ] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Never send more than this.")] = None,
     allow_codec: Annotated[
         list[str] | None, typer.Option(help="Accuracy: only these codecs; repeat for several.")
@@ -109,7 +113,7 @@ def device(
     start_logging("text", "warning")
     exits = tuple(parse_exit(each) for each in exit_ or ())
     codecs = _known_codecs(allow_codec)
-    constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms)
+    constraints = Constraints(min_local_depth, max_bytes, codecs, avoid_after_ms, local_until)
     run_device(
         server, model, type_, input_, count, interval_ms, log_jsonl, as_json, obey, output,
         network=network, name=name, state=state, deadline_ms=deadline_ms,

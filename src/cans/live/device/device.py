@@ -42,6 +42,7 @@ from cans.live.device.start.startup import (
     measure_whole,
     offline_runs,
     remembered,
+    with_own_floor,
 )
 from cans.live.device.start.statefile import StateFile, StateWriter, default_folder, free_slot
 from cans.live.device.stream import Stream
@@ -172,6 +173,8 @@ class Device:
         self.model = own.cut(
             self._contact, welcome, state, options.local, options.runtime, progress
         )
+        floor = with_own_floor(options.constraints, self.model)
+        options = self.options = replace(options, constraints=floor)
         if options.prepare:
             prepare_fronts(self.model, options.local)
         self.model.executor.on_block = self._on_block

@@ -14,8 +14,17 @@ import numpy as np
 
 from cans import models
 from cans.cache import cache_folder
-from cans.errors import CansError, DeadlineExceeded, InputError, ModelError, Refused, Unreachable
+from cans.errors import (
+    CansError,
+    DeadlineExceeded,
+    InputError,
+    ModelError,
+    Refused,
+    Unreachable,
+    unknown_name,
+)
 from cans.learning import DeviceIdentity, DeviceLearner
+from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.device.contact import Contact
 from cans.live.device.local import Abandoned
@@ -137,6 +146,18 @@ def _fetched(
     return fetch_model(
         link, terms.table.digest, terms.model_file_sha256, cache_folder("models"), progress
     )
+
+
+def with_own_floor(constraints: Constraints, model: SplitModel) -> Constraints:
+    """The same with `local_until` as a depth of this device's own model. A number would mean
+    another place wherever a server has the model cut at more points."""
+    wanted = constraints.local_until
+    if wanted is None:
+        return constraints
+    for depth, point in enumerate(model.points):
+        if wanted in (point.name, *(each.name for each in point.tensors)):
+            return replace(constraints, min_local_depth=max(depth, constraints.min_local_depth))
+    raise unknown_name("point or tensor", wanted, [each.name for each in model.points])
 
 
 # --- before the first request ---
