@@ -23,7 +23,7 @@ from cans.errors import CansError
 from cans.learning import Latencies, Upload
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
-from cans.live.device.route import BreakerSettings
+from cans.live.device.servers.route import BreakerSettings
 from cans.live.store import Store, open_store
 from cans.live.wire.messages import SyncRequest
 from cans.live.wire.state import read

@@ -15,7 +15,7 @@ from cans.errors import Busy, InputError, RemoteProtocolError
 from cans.learning import DeviceIdentity
 from cans.learning.part import PartRecord
 from cans.live.device.local import Exits, confidence, parse_exit
-from cans.live.device.route import BreakerSettings, CircuitBreaker, Route
+from cans.live.device.servers.route import BreakerSettings, CircuitBreaker, Route
 from cans.live.device.start.statefile import StateFile, free_slot
 from cans.live.device.timing import LocalTimes
 from cans.live.server.admission import Admission, Ticket

@@ -1,6 +1,7 @@
 """The learner: pure mathematics, the same in simulation and on real devices."""
 
-from cans.learning.device import Choice, Context, DeviceLearner, Latencies
+from cans.learning.choice import Choice, Context, Latencies
+from cans.learning.device import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartRecord

@@ -4,51 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from cans.learning.arithmetic import choosing, linear, physical
-from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
-from cans.learning.congestion import Load, toll
+from cans.learning.choice import Choice, Context, Latencies
+from cans.learning.congestion import toll
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
 from cans.learning.policies import Choose, Hyperparameters, Policy
 from cans.learning.table import PartitionTable
-
-
-class Latencies(NamedTuple):
-    """Measured milliseconds of one round. None: not measured, nothing is learned from it."""
-
-    front: float | None = None
-    link: float | None = None
-    server: float | None = None
-
-    def of(self, segments: Sequence[str]) -> float | None:
-        """The sum over these segments, if all of them were measured."""
-        total = 0.0
-        for segment in segments:
-            value: float | None = getattr(self, segment)
-            if value is None:
-                return None
-            total += value
-        return total
-
-
-class Context(NamedTuple):
-    """All that comes from outside when a device chooses: it has no clock and no dice."""
-
-    uniform: float = 0.0  # a draw from [0, 1), for policy `random`
-    normals: Array | None = None  # d standard normals, for `lints`
-    key_frame: bool = False  # an important frame: ANS explores less
-    allowed: BoolArray | None = None  # choices that may be taken, at least one; None: all
-    known: Array | None = None  # today's expected latency of every choice, for `oracle`
-    load: Load | None = None  # what the server told last, for a policy that is aware of it
-    toll: float = 1.0  # the share of the toll that counts: 0 selfish, 1 / weight of this device
-
 
 NOTHING_SPECIAL = Context()
 _NOBODY_ASKED = np.zeros(0, dtype=np.bool_)
@@ -56,19 +25,6 @@ _NO_NORMALS = np.zeros(0)
 
 SOONER, FASTER_BY = 0.1, 0.5
 """A server that answers in less than half the expected time is asked again ten times as soon."""
-
-
-class Choice(NamedTuple):
-    """What was chosen and how the learner saw it."""
-
-    row: int  # of the partition table
-    point: int
-    codec: str
-    predicted_ms: float  # expected latency by the present estimate; nan if the policy has none
-    width_ms: float  # how much the choice was favoured for being uncertain
-    tied: bool = False  # another choice was as good; the lower index won
-    wait_ms: float = 0.0  # for a worker of the server, as it was told
-    toll_ms: float = 0.0  # charged for the waiting that the choice causes to others
 
 
 class DeviceLearner:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from cans.learning.arithmetic.arrays import Array
-from cans.learning.device import DeviceLearner, Latencies
+from cans.learning.choice import Latencies
+from cans.learning.device import DeviceLearner
 from cans.learning.edge import EdgeAggregator, Pool, Received
 from cans.learning.laws.tiny_fleet import Case, observations, offline_observations
 from cans.learning.messages import Download, PoolKey, Upload

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cans.learning.device import Latencies
+from cans.learning.choice import Latencies
 from cans.learning.laws.tiny_fleet import Case, TinyFleet
 from cans.learning.table import PartitionTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.device import Latencies
+from cans.learning.choice import Latencies
 from cans.learning.edge import Pool
 from cans.learning.laws.chaos import Chaos, everything
 from cans.learning.laws.tiny_fleet import Case, TinyFleet

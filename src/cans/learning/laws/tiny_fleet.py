@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array
-from cans.learning.device import Choice, Context, DeviceLearner, Latencies
+from cans.learning.choice import Choice, Context, Latencies
+from cans.learning.device import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, PoolKey, Upload
 from cans.learning.part import offline_row

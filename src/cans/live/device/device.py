@@ -26,15 +26,16 @@ from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
 from cans.live.device.accuracy import AccuracyBudget
-from cans.live.device.agent import Agent, Turns
-from cans.live.device.contact import Contact, Kept
+from cans.live.device.agent import Agent
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.report import Report
-from cans.live.device.request import Job, Requests
-from cans.live.device.route import BreakerSettings, Route
-from cans.live.device.session import Session
+from cans.live.device.request import Requests
+from cans.live.device.round import Job
+from cans.live.device.servers.contact import Contact, Kept
+from cans.live.device.servers.route import BreakerSettings, Route
+from cans.live.device.servers.session import Session
 from cans.live.device.start.startup import (
     FirstWelcome,
     OwnModel,
@@ -46,6 +47,7 @@ from cans.live.device.start.startup import (
 )
 from cans.live.device.start.statefile import StateFile, StateWriter, default_folder, free_slot
 from cans.live.device.stream import Stream
+from cans.live.device.turns import Turns
 from cans.live.fetching import Progress
 from cans.live.memory import keep_memory as keep_memory_of_messages
 from cans.live.preparing import prepare_fronts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from cans.errors import InputError
-from cans.live.device.route import BreakerSettings
+from cans.live.device.servers.route import BreakerSettings
 from cans.live.device.timing import Monotonic, Stopwatch
 
 

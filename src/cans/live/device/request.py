@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf, nan
 from time import monotonic, perf_counter
@@ -26,74 +25,20 @@ from cans.errors import (
 from cans.learning import Choice, PartitionTable
 from cans.live.device.accuracy import Accuracy
 from cans.live.device.choosing import Chooser
-from cans.live.device.contact import Contact
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.local import Abandoned, Abandonment, Exits, LocalRun, LocalRuns
 from cans.live.device.options import DeviceOptions
-from cans.live.device.reporting.report import Explainer, Report, Why
+from cans.live.device.reporting.report import Explainer, Why
+from cans.live.device.round import Asked, Job, Round
+from cans.live.device.servers.contact import Contact
 from cans.live.device.timing import LocalTimes, Measured, Patience, RemoteTimes, parted
 from cans.live.split import Array, Arrays, FrontRun, SplitModel
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
 from cans.live.wire.link import Pending
-from cans.live.wire.messages import PoolUpdate
 
 _RACED = "; answered when this device had begun to finish by itself"
 _LATE = "the server did not answer as quickly as it used to; this device was first"
-
-
-@dataclass
-class Job:
-    """A request of the user."""
-
-    inputs: Arrays
-    deadline: float  # on the monotonic clock
-    called: float = field(default_factory=perf_counter)
-    begun: float = 0.0  # when its turn came, by the performance counter as `called`
-    rows: PartitionTable | None = None  # the learner's, for inputs of this size; None: all alike
-    given_up: threading.Event = field(default_factory=threading.Event)
-    report: Future[Report] = field(default_factory=Future)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request whose front-end has run and whose back-end the server is asked for."""
-
-    job: Job
-    choice: Choice
-    why: Why
-    front: FrontRun
-    server: int
-    request: InferRequest
-    encoding_ms: float  # writing tensors is the device's work: it counts as front-end time
-    ready: float  # when they were written, by the performance counter
-
-    @property
-    def front_ms(self) -> float | None:
-        """As it is learned; None: not typical."""
-        return self.front.steady_seconds * 1e3 + self.encoding_ms if self.front.settled else None
-
-
-@dataclass(frozen=True)
-class Round:
-    """An answered request and all there is to learn from it."""
-
-    job: Job
-    outputs: dict[str, Array]
-    choice: Choice | None  # None: nothing was chosen, no server has set the terms yet
-    measured: Measured
-    explain: Callable[[], Report]  # to be called before anything is learned from it
-    front: int  # the point to which the front-end ran in one piece
-    server: int | None = None  # that was asked
-    pools: tuple[PoolUpdate, ...] = ()  # that came with the reply
-    failure: CansError | None = None  # of the server
-    late: Pending[InferReply] | None = None  # a reply that may still come
-    asked: Asked | None = None
-
-    @property
-    def trace(self) -> str:
-        """As its request carried it; empty: none was sent, or nobody traces."""
-        return "" if self.asked is None else self.asked.request.header.trace
 
 
 class Requests:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
+from cans.learning.choice import Choice, Context, Latencies
 from cans.learning.congestion import Load, worth_asking
-from cans.learning.device import Choice, Context, DeviceLearner, Latencies
+from cans.learning.device import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy

@@ -11,7 +11,8 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.arithmetic.exchange import Editions, Watcher
-from cans.learning.device import Context, DeviceLearner, Latencies
+from cans.learning.choice import Context, Latencies
+from cans.learning.device import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy

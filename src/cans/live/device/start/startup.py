@@ -26,10 +26,10 @@ from cans.errors import (
 from cans.learning import DeviceIdentity, DeviceLearner
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
-from cans.live.device.contact import Contact
 from cans.live.device.local import Abandoned
 from cans.live.device.options import DeviceOptions
-from cans.live.device.route import Route
+from cans.live.device.servers.contact import Contact
+from cans.live.device.servers.route import Route
 from cans.live.device.start.statefile import StateFile
 from cans.live.device.timing import LocalTimes
 from cans.live.fetching import Progress, fetch_model

@@ -20,7 +20,9 @@ from cans.errors import (
 )
 from cans.learning import Choice, Upload
 from cans.live.clock import Clock
-from cans.live.device.contact import (
+from cans.live.device.experience import Experience
+from cans.live.device.reporting.report import Report
+from cans.live.device.servers.contact import (
     Contact,
     Event,
     Kept,
@@ -32,9 +34,7 @@ from cans.live.device.contact import (
     WatchEnded,
     Welcomed,
 )
-from cans.live.device.experience import Experience
-from cans.live.device.reporting.report import Report
-from cans.live.device.route import Route
+from cans.live.device.servers.route import Route
 from cans.live.wire.link import PROBE_BYTES
 from cans.live.wire.messages import Welcome
 

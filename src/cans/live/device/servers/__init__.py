@@ -1,0 +1,1 @@
+"""A device and its servers: which one is asked, and what is said between requests."""
