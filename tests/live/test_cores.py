@@ -11,15 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cans
 from cans.errors import Busy, InputError, RemoteProtocolError
 from cans.learning import DeviceIdentity
 from cans.learning.part import PartRecord
 from cans.live.device.local import Exits, confidence, parse_exit
+from cans.live.device.options import DeviceOptions
 from cans.live.device.servers.route import BreakerSettings, CircuitBreaker, Route
 from cans.live.device.start.statefile import StateFile, free_slot
 from cans.live.device.timing import LocalTimes
 from cans.live.server.admission import Admission, Ticket
 from cans.live.wire.state import DeviceState, RefusedUploads, read, written
+from cans.models.run.runtime import Provider, RuntimeOptions
 from tests.live.toy import toy
 from tests.live.values import KEY, statistics
 
@@ -321,3 +324,17 @@ def test_exits() -> None:
     with pytest.raises(InputError, match="twice"):
         Exits(toy(), [("y", 0.5), ("y", 0.6)])
     assert Exits(toy(), []).points == Exits(toy(), [("y", 0.5)]).points == ()
+
+
+def test_a_device_learns_with_those_of_its_first_provider() -> None:
+    assert DeviceOptions(("a:1",)).provider == "CPUExecutionProvider"
+    runtime = RuntimeOptions(providers=(Provider("CUDAExecutionProvider"), Provider()))
+    assert DeviceOptions(("a:1",), runtime=runtime).provider == "CUDAExecutionProvider"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"provider": "abacus"}, {"threads": -1}, {"optimisation": "some"}]
+)
+def test_a_device_refuses_a_runtime_that_is_not_there(wrong) -> None:
+    with pytest.raises(InputError):
+        cans.Device("127.0.0.1:1", toy(), **wrong)
