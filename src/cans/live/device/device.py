@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -20,8 +19,8 @@ from weakref import WeakSet
 
 import numpy as np
 
-from cans.errors import CansError, DeadlineExceeded, InputError, StoreError, Unreachable
-from cans.learning import DeviceIdentity, Upload
+from cans.errors import DeadlineExceeded, InputError, Unreachable
+from cans.learning import DeviceIdentity
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
@@ -36,12 +35,11 @@ from cans.live.device.round import Job
 from cans.live.device.servers.contact import Contact, Kept
 from cans.live.device.servers.route import BreakerSettings, Route
 from cans.live.device.servers.session import Session
+from cans.live.device.start.enrolment import Enrolment
 from cans.live.device.start.startup import (
-    FirstWelcome,
     OwnModel,
     first_welcome,
     measure_whole,
-    offline_runs,
     remembered,
     with_own_floor,
 )
@@ -54,7 +52,6 @@ from cans.live.preparing import prepare_fronts
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.usage import Usage
 from cans.live.wire.link import parse_servers
-from cans.live.wire.messages import Welcome
 from cans.live.wire.tls import ClientTls
 from cans.models.run.runtime import RuntimeOptions
 
@@ -187,63 +184,22 @@ class Device:
         )
         if options.local:
             self._contact.whole_ms = measure_whole(self.model, self._random, self._requests.times)
+        enrolment = Enrolment(
+            options.local, self.model, self._experience, self._contact, self._route, self._clock,
+            self._writer, self._requests, self._turns, self._random, self._hooks,
+        )  # fmt: skip
         if welcome is not None:
-            welcome = self._with_group(*welcome)
-            self._accept(*welcome)
+            enrolment.accept(*welcome)
         self._experience.save()
         self._session = Session(
             self.model.digest, self._experience, self._contact, self._route, self._clock,
-            self._begin_between_requests,
+            enrolment.begin_between_requests,
         )  # fmt: skip
         self._agent = Agent(
             options.local, self._turns, self._requests, self._session, self._experience,
             self._hooks, Usage(self.model.executor, "front"), self._clock,
         )  # fmt: skip
         self._agent.start()
-
-    def _with_group(self, server: int, welcome: Welcome) -> FirstWelcome:
-        """The welcome with the group that the server finds for a device of this speed."""
-        if welcome.group or not welcome.terms.policy.grouped or not self._contact.whole_ms:
-            return server, welcome
-        with suppress(CansError):  # the agent will ask again
-            who = self._experience.state.identity
-            return server, self._contact.join(server, who, self.model.digest)
-        return server, welcome
-
-    def _accept(self, server: int, welcome: Welcome) -> None:
-        self._experience.accept(welcome)
-        self._clock.follow(welcome.time)
-        if self._experience.needs_offline:
-            uploads = self._begin()
-            assert self._writer is not None
-            try:
-                if self._writer.flush():  # else the agent delivers them when the disk takes them
-                    who = self._experience.state.identity
-                    again = self._contact.join(server, who, self.model.digest, uploads)
-                    self._experience.accept(again)
-            except StoreError:
-                pass  # the agent will deliver them
-            except CansError:
-                self._route.join_failed(server, monotonic())
-                return  # the agent will deliver them
-        self._route.joined(server)
-
-    def _begin(self) -> tuple[Upload, ...]:
-        learner = self._experience.learner
-        assert learner is not None
-        runs = offline_runs(
-            self.model, learner, self._random, self._requests.times, self.options.local
-        )
-        return self._experience.start(self._hooks.stopwatch.offline(runs))
-
-    def _begin_between_requests(self) -> tuple[Upload, ...]:
-        """New terms for a device in use: its offline runs give way to the first request."""
-        abandonment = self._requests.abandonment
-        abandonment.begin(lambda: self._turns.wanted)
-        try:
-            return self._begin()
-        finally:
-            abandonment.end()
 
     def _on_block(self, name: str, thread_seconds: float, wall_seconds: float) -> None:
         self._requests.abandonment.check()
