@@ -70,6 +70,7 @@ class Session:
         self._arriving = True  # at a server: nothing was looked at yet
         self._probing = False
         self._trouble = "no server has been reached yet"
+        self._warned = ""  # the last reason of a server that said no
 
     @property
     def server(self) -> int | None:
@@ -253,8 +254,21 @@ class Session:
         elif isinstance(event, Welcomed):
             self.welcomed(event.server, event.welcome)
         elif isinstance(event, NotWelcomed):
+            self._warn_once(event)
             self._trouble = str(event.error)
             self._route.join_failed(event.server, monotonic())
+
+    def _warn_once(self, event: NotWelcomed) -> None:
+        """A server that says no, for another model or a token it does not know, is asked again and
+        again; the user hears of each reason once."""
+        refused = isinstance(event.error, Refused) and not isinstance(event.error, Busy)
+        if refused and str(event.error) != self._warned:
+            self._warned = str(event.error)
+            server = self._contact.links[event.server].server
+            _log.warning(
+                "the server refuses this device, which goes on alone with its own model",
+                extra={"server": server, "reason": self._warned},
+            )
 
     def welcomed(self, server: int, welcome: Welcome) -> None:
         """Go on under these terms."""
@@ -269,6 +283,7 @@ class Session:
             self._route.join_failed(server, monotonic())
             return
         self._experience.save()
+        self._warned = ""
         self._route.joined(server)
         self._watching = False
         self._arriving = True
