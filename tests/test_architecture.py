@@ -112,6 +112,12 @@ def test_walks_are_short_and_their_functions_exist(heading: str, most: int) -> N
         assert (SOURCE / file).is_file()
 
 
+def test_folders_are_small() -> None:
+    folders = {file.parent for file in SOURCE.rglob("*.py")}
+    sizes = {folder: len({*folder.glob("*.py")} - {folder / "__init__.py"}) for folder in folders}
+    assert {folder.name: size for folder, size in sizes.items() if size > 15} == {}
+
+
 def test_files_named_in_the_docs_exist() -> None:
     files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*.py")}
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
