@@ -191,7 +191,7 @@ def test_a_model_that_takes_no_time_here_is_not_run_twice_for_ever(tmp_path: Pat
         device.infer(example())
         wait_until(lambda: device.joined)
         reports = [device.run(example()).report for _ in range(40)]
-        assert sum(each.answered_by == "device" for each in reports) <= 4
+        assert sum(bool(each.fallback) for each in reports) <= 8
 
 
 # --- how long to wait ---

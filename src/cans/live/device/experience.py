@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from cans.live.wire.terms import Terms
 
 _log = logging.getLogger(__name__)
 Version = tuple[int, int]
+_LARGEST = 1e24  # in a pool: squares of a day in milliseconds, a hundred million times
 
 
 class Experience:
@@ -180,7 +180,7 @@ class Experience:
             return
         for download, refused in pools:
             try:
-                self._check(download.key, download.statistics.sigma)
+                self._check(download.key, download.statistics)
             except RemoteProtocolError as error:
                 _log.warning("pool passed over", extra={"reason": str(error)})
                 continue
@@ -206,9 +206,13 @@ class Experience:
                            "observations": upload.statistics.count},
                 )  # fmt: skip
 
-    def _check(self, key: PoolKey, sigma: np.ndarray[Any, Any]) -> None:
+    def _check(self, key: PoolKey, statistics: SufficientStatistics) -> None:
+        sigma, totals = statistics.sigma, (statistics.squares, statistics.weight)
         if self._dimensions.get(key) != len(sigma):
             raise RemoteProtocolError(f"not a pool of this device: {key}")
+        largest = max(float(np.abs(sigma).max()), float(np.abs(statistics.b).max()), *totals)
+        if min(totals) < 0.0 or largest > _LARGEST:
+            raise RemoteProtocolError(f"a pool of numbers that cannot be: {key}")
         if np.linalg.eigvalsh(sigma)[0] < -1e-6 * (1.0 + float(np.trace(sigma))):
             raise RemoteProtocolError(f"a pool that no observations can have made: {key}")
 
