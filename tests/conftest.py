@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Compiled code and cold caches make single examples slow; how long is the benchmarks' business.
 # Failing examples are not shrunk: they are seeds, and a smaller seed says nothing.
 settings.register_profile(
-    "cans", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
+    "cans",
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("cans")
 

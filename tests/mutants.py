@@ -1,11 +1,11 @@
 """Every small change of the learner's physics, one at a time: does a fast test notice?
 
-    python tests/mutants.py [--every 10]     (`make mutants`; not part of CI)
+    python tests/mutants.py [physical] [--every 10]     (`make mutants`; not part of CI)
 
 A mutant is one operator, comparison, constant, call or branch of `physical.py`, `pooling.py` or
-`viability.py`
-changed. Each runs in a process of its own, forked from one that has imported everything: there the
-code of the functions is exchanged in place, so that whoever imported them by name has the mutant.
+`viability.py` changed. Each meets the tests of its module, up to the first that fails, in a process
+of its own, forked from one that has imported everything: there the code of the functions is
+exchanged in place, so that whoever imported them by name has the mutant.
 Prints the survivors; the exit code is 1 if fewer than 90 % are killed. Which survivors change
 nothing that can be seen is said in `docs/policy-cans.md`, section "Tests".
 """
@@ -28,14 +28,16 @@ from types import FunctionType, ModuleType
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
-TESTS = [  # in this order: the first ones kill most of them, and fast
-    "tests/learning/test_physical.py",
-    "tests/learning/test_viability.py",
-    "tests/learning/test_mutants.py",
-]
+PHYSICAL, VIABILITY = "tests/learning/test_physical.py", "tests/learning/test_viability.py"
+PICKS = "tests/learning/test_mutants.py::test_unchanged_it_equals_the_reference"
+TESTS = {  # in this order: the first ones kill most of them, and fast
+    "physical": [PHYSICAL, PICKS],
+    "pooling": [PHYSICAL, PICKS],
+    "viability": [VIABILITY],
+}
 BAR = 0.9
 PLUGINS = ("cacheprovider", "xdist", "faulthandler")
-OPTIONS = ["-x", "-q", "--timeout=0", *(f"-pno:{each}" for each in PLUGINS)]
+OPTIONS = ["-x", "-q", "--timeout=0", "--assert=plain", *(f"-pno:{each}" for each in PLUGINS)]
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
@@ -147,7 +149,7 @@ def survives(module: ModuleType, tree: ast.Module, seconds: int = 600) -> bool:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
                 install(module, tree)
-                outcome = pytest.main([*OPTIONS, *TESTS]) != 0
+                outcome = pytest.main([*OPTIONS, *TESTS[module.__name__.split(".")[-1]]]) != 0
             except BaseException:
                 outcome = True
         os._exit(int(outcome))
@@ -157,19 +159,25 @@ def survives(module: ModuleType, tree: ast.Module, seconds: int = 600) -> bool:
 def main() -> int:
     """`--every 10`: each tenth mutant only, an estimate for the impatient."""
     parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("modules", nargs="*", default=list(TESTS), help="only these")
     parser.add_argument("--every", type=int, default=1)
-    every = parser.parse_args().every
+    given = parser.parse_args()
     os.chdir(REPOSITORY)
     sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "learning")]
-    import scipy.optimize  # noqa: F401  # imported once, before the forks
+    import test_mutants
+    import test_physical  # noqa: F401  # imported once, before the forks
+    import test_viability  # noqa: F401
 
     from cans.learning.arithmetic import physical, pooling, viability
 
+    test_mutants.scenes()  # the reference's picks, which no mutant changes
     count, survivors = 0, []
     for module in (physical, pooling, viability):
+        if module.__name__.split(".")[-1] not in given.modules:
+            continue
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         assert survives(module, ast.parse(source)), "the tests fail without any mutant"
-        for line, what, tree in islice(mutants(source), 0, None, every):
+        for line, what, tree in islice(mutants(source), 0, None, given.every):
             count += 1
             if count % 20 == 0:
                 print(f"{count} mutants, {len(survivors)} survive", file=sys.stderr, flush=True)

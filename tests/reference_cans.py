@@ -233,7 +233,7 @@ class Part:
         self.buffer.append(Row(sqrt(h) * x, sqrt(h) * y / self.pace))
 
     def reference_latency(self, x, y):
-        if sum(row.worth for row in self.copy) < len(x) + 5:
+        if self.theta is None or sum(row.worth for row in self.copy) < len(x) + 5:
             return abs(y)
         expected = self.theta @ x
         far = y - expected > 5 * self.sigma / sqrt(importance(expected))
@@ -316,6 +316,7 @@ def cans(
         for m, parts in enumerate(devices):
             parts[i].adopt(pool(m, i))
 
+    arrived = 0
     for m, parts in enumerate(devices):  # everyone arrives
         part = parts[LINK]
         if probe is None:
@@ -328,6 +329,7 @@ def cans(
         start_upload(m, LINK)
         if immediate:
             sent = part.send(pool(m, LINK), 0.0)
+            arrived += 1
             if pool(m, LINK).epoch == part.epoch:
                 part.copy = part.copy + sent
 
@@ -335,7 +337,7 @@ def cans(
     last = len(x[FRONT]) - 1
     for t, m in enumerate(active):
         parts, time = devices[m], float(t)
-        uploads.append(0)
+        uploads.append(arrived if t == 0 else 0)
         for i, part in enumerate(parts):
             if pool(m, i).merges != part.merges:
                 part.adopt(pool(m, i))

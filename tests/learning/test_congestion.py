@@ -61,8 +61,8 @@ def test_the_meter_finds_utilisation_and_arrivals() -> None:
 
 def taught(devices: int = 1) -> DeviceLearner:
     """A Pi that knows its own speed, the link and an idle server."""
-    world = crowded("vgg16", 1, "rpi5")
-    learner, edge = DeviceLearner(world.table, policy_named("cans")), EdgeAggregator()
+    world, cans = crowded("vgg16", 1, "rpi5"), policy_named("cans")
+    learner, edge = DeviceLearner(world.table, cans), EdgeAggregator(cans)
     for upload in learner.join([]):
         learner.adopt(edge.merge(upload))
     rows = [0, 1, 10, 11, 30, 31, 36, 37, world.table.local]

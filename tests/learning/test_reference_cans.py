@@ -83,6 +83,7 @@ def check_picks(
             for part, spread in zip(CANS.parts, numbers.spread, strict=True)
         ),
         probe_after_s=numbers.probe_after,
+        ridge=numbers.ridge,
     )
     episode = world.episode(rounds, seed, 5, offline_whole=True)
     picks, uploads = by_the_reference(world, episode, numbers, immediate)
@@ -95,6 +96,7 @@ def check_picks(
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
+    ridge=st.floats(-9.0, 0.0).map(lambda exponent: 10.0**exponent),
     kappa=st.floats(0.1, 4.0),
     spread=st.tuples(*[st.just(0.0) | st.floats(0.05, 0.5)] * 3),
     devices=st.integers(1, 5),
@@ -107,7 +109,7 @@ def check_picks(
     immediate=st.booleans(),
 )
 def test_equals_the_reference(
-    seed, kappa, spread, devices, choices, widths, noise, gamma, lie, change, immediate
+    seed, ridge, kappa, spread, devices, choices, widths, noise, gamma, lie, change, immediate
 ) -> None:
     rng = np.random.default_rng(seed)
     table = random_table(rng.random, choices, widths)
@@ -123,5 +125,5 @@ def test_equals_the_reference(
         liars={devices - 1: lie},
         drift=sudden_change(change, 0.5),
     )
-    numbers = reference_cans.Numbers(kappa=kappa, spread=spread)
+    numbers = reference_cans.Numbers(ridge=ridge, kappa=kappa, spread=spread)
     check_picks(world, 120, seed, numbers, immediate)

@@ -49,7 +49,7 @@ def test_experience_with_two_sizes_predicts_a_third(policy: str) -> None:
     if not local:  # estimates use what the server returned: give it back what was observed
         from cans.learning import EdgeAggregator
 
-        edge = EdgeAggregator()
+        edge = EdgeAggregator(policy_named(policy))
         for upload in learner.flush():
             learner.adopt(edge.merge(upload, 300.0))
         for upload in learner.flush():

@@ -87,6 +87,27 @@ def test_bars_that_are_missed() -> None:
     assert all(bar.to_dict()["missed"] for bar in bars)
 
 
+def spread_out(each: Study, seeds: int) -> Trial:
+    """As `good`, but one seed of ours went badly: the intervals contain every bar on regret."""
+    found = good(each, seeds)
+    if each.settings.policy == "cans":
+        found.regret_ms[-1] = 20_000.0
+    return found
+
+
+def test_what_few_seeds_leave_open_is_undecided() -> None:
+    quick = {bar.id: bar for bar in judge_bars(made_up(spread_out, quick=True))}
+    assert quick["B1"].verdict == "undecided"
+    assert quick["B1"].to_dict()["undecided"]
+    assert not quick["B1"].to_dict()["missed"]
+    assert quick["B7"].verdict == "held"
+    full = {bar.id: bar for bar in judge_bars(made_up(spread_out))}
+    assert full["B1"].verdict == "missed"
+    assert not full["B1"].to_dict()["undecided"]
+    refuted = {bar.id: bar for bar in judge_bars(made_up(bad, quick=True))}
+    assert refuted["B1"].verdict == "missed"
+
+
 def test_a_bar_without_runs_is_not_held() -> None:
     assert Bar("B0", "", []).verdict == "not run"
     only = {each: one for each, one in made_up(good).trials.items() if each.settings.devices == 10}

@@ -85,14 +85,13 @@ def expectation(
 ) -> tuple[float, float]:
     """The latency that was expected, in ms, and the standardised residual of the measured one;
     the latency itself and 0 where nothing is expected yet."""
-    physics = state.physics
-    if state.synced[device, part, -2] < state.dimension[part] + MATURE:
+    deviation = state.physics.deviation[device, part]
+    young = state.synced[device, part, -2] < state.dimension[part] + MATURE
+    if young or deviation <= 0.0:  # zero: it has not estimated anything yet
         return abs(latency), 0.0
     square = state.rows.shape[2] ** 2
-    expected = (per_ms[square:-3] * physics.theta[device, part]).sum()
-    if physics.deviation[device, part] <= 0.0:
-        return expected, 0.0
-    scale = np.sqrt(importance(expected)) / physics.deviation[device, part]
+    expected = (per_ms[square:-3] * state.physics.theta[device, part]).sum()
+    scale = np.sqrt(importance(expected)) / deviation
     return expected, (latency - expected) * scale
 
 

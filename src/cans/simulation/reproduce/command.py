@@ -189,7 +189,7 @@ def _print_bars(bars: Sequence[Bar], elapsed: float) -> None:
 
 COLOURS = {
     "reproduced": "green", "partly": "yellow", "not reproduced": "red",
-    "held": "green", "missed": "red", "not run": "yellow",
+    "held": "green", "missed": "red", "undecided": "yellow", "not run": "yellow",
 }  # fmt: skip
 
 

@@ -25,12 +25,16 @@ DRAWN = (CANS, DW, LINUCB, "fedlinucb", "local")
 
 def beyond_the_paper(beyond: Beyond, bars: Sequence[Bar]) -> Section:
     held = sum(bar.verdict == "held" for bar in bars)
-    missed = [bar.id for bar in bars if bar.verdict == "missed"]
+    others = [
+        f"; {verdict}: {', '.join(found)}"
+        for verdict in ("missed", "undecided")
+        if (found := [bar.id for bar in bars if bar.verdict == verdict])
+    ]
     return Section(
         "Beyond the paper",
         [
             f"Policy “cans” against the others, with one setting for all worlds. Of {len(bars)} "
-            f"bars {held} are held" + (f"; missed: {', '.join(missed)}." if missed else "."),
+            f"bars {held} are held{''.join(others)}.",
             "The oracle's regret is zero by definition and is not drawn. “Best β” is FedLinUCB-DW "
             "with the radius, out of a few, that turned out best in this world and on this model: "
             "no user has that.",

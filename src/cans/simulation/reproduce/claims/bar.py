@@ -1,4 +1,4 @@
-"""`Bar`: a sentence that our own policy must hold; held or missed, by the numbers alone."""
+"""`Bar`: a sentence that our own policy must hold. Held, missed or, with few seeds, undecided."""
 
 from __future__ import annotations
 
@@ -16,12 +16,24 @@ class Bar:
     id: str
     text: str
     checks: Sequence[Check]
+    few_seeds: bool = False  # then what was not refuted was not missed
 
     @property
     def verdict(self) -> str:
         if not self.checks:
             return "not run"
-        return "held" if all(check.holds for check in self.checks) else "missed"
+        if all(check.holds for check in self.checks):
+            return "held"
+        return "missed" if self.missed else "undecided"
+
+    @property
+    def missed(self) -> list[Check]:
+        """The statements that do not hold, without those that too few seeds leave open."""
+        return [each for each in self.checks if not each.holds and each not in self.undecided]
+
+    @property
+    def undecided(self) -> list[Check]:
+        return [each for each in self.checks if each.open and self.few_seeds]
 
     @property
     def key(self) -> str:
@@ -36,5 +48,6 @@ class Bar:
             "numbers": {
                 check.statement: {"holds": check.holds, **check.numbers} for check in self.checks
             },
-            "missed": [check.statement for check in self.checks if not check.holds],
+            "missed": [check.statement for check in self.missed],
+            "undecided": [check.statement for check in self.undecided],
         }

@@ -22,6 +22,7 @@ class Check:
     statement: str
     holds: bool
     numbers: dict[str, Any]
+    open: bool = False  # it does not hold here, but more seeds may show that it does
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,10 @@ def title(policy: str) -> str:
     return policy_named(policy).title
 
 
-def holds(statement: str, holding: bool, **numbers: Any) -> Check:
-    """A check, with its intervals as plain numbers."""
+def holds(statement: str, holding: bool, open_: bool = False, /, **numbers: Any) -> Check:
+    """A check, with its intervals as plain numbers; `open_`: the intervals do not refute it."""
     shown = {k: v.to_dict() if isinstance(v, Interval) else v for k, v in numbers.items()}
-    return Check(statement, bool(holding), shown)
+    return Check(statement, bool(holding), shown, bool(open_ and not holding))
 
 
 def signed(share: float) -> str:

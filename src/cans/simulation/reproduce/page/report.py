@@ -186,7 +186,9 @@ def _section(section: Section) -> str:
     )
 
 
-_BAR_CHIPS = {"held": "reproduced", "missed": "not-reproduced", "not run": "partly"}
+_BAR_CHIPS = {
+    "held": "reproduced", "missed": "not-reproduced", "undecided": "partly", "not run": "partly"
+}  # fmt: skip
 
 
 def _bars(bars: Sequence[Bar]) -> str:
@@ -206,9 +208,12 @@ def _bars(bars: Sequence[Bar]) -> str:
 
 
 def _missed(bar: Bar) -> str:
-    """A bar that is missed says so in the open."""
-    missed = [check for check in bar.checks if not check.holds]
-    return f"<details open><summary>Missed</summary>{_list(missed)}</details>" if missed else ""
+    """A bar that is missed or undecided says so in the open."""
+    return "".join(
+        f"<details open><summary>{word}</summary>{_list(found)}</details>"
+        for word, found in (("Missed", bar.missed), ("Undecided", bar.undecided))
+        if found
+    )
 
 
 def _figure(figure: Figure) -> str:
