@@ -19,6 +19,7 @@ from cans.simulation.engines import fast
 from cans.simulation.engines.arrays import lay_out, new_record
 from cans.simulation.run import DELIVERIES, Settings, draw, play, play_fleet
 from cans.simulation.worlds.backbones import MODELS
+from cans.simulation.worlds.groups import grouped
 from cans.simulation.worlds.named import WORLDS
 from cans.simulation.worlds.world import Gamma, Noise, Participation
 
@@ -110,8 +111,9 @@ def test_without_numba_the_engine_is_plain_python(policy, configuration, seed) -
     )
     world, policy = configuration.make_world(), POLICIES[policy]
     episode = draw(configuration, seed, world)
+    groups = grouped(world, episode) if policy.grouped else world
     fleet = lay_out(
-        world, policy, numbers, None, configuration.delivery == "immediate", configuration.pool_age
+        groups, policy, numbers, None, configuration.delivery == "immediate", configuration.pool_age
     )
     record = new_record(configuration.rounds, len(policy.parts))
     play_fleet(fleet, episode, record, vars(linear) | vars(fast))
