@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from cans.learning import DeviceLearner, PartitionTable, policy_named
+from cans.learning.table import PROBE_BYTES
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
-from cans.live.wire.link import PROBE_BYTES
 from tests.live.faults import wait_until
 from tests.live.running import Running, running, terms
 from tests.live.toy import toy

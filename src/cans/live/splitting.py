@@ -10,9 +10,9 @@ from os import PathLike
 from cans import models  # of `models`, what is used is imported then: ONNX is heavy
 from cans.errors import InputError
 from cans.learning import PartitionTable
+from cans.learning.table import PROBE_BYTES
 from cans.live.sending import files_of
 from cans.live.split import Arrays, BlockHook, Codec, Cutting, SplitModel
-from cans.live.wire.link import PROBE_BYTES
 from cans.live.wire.terms import table_version
 
 

@@ -30,9 +30,6 @@ from cans.live.wire.tls import ClientTls
 
 Message = TypeVar("Message")
 
-PROBE_BYTES = (8 << 10, 64 << 10)
-"""What probes send up; the rows of a table's `probe` are about these."""
-
 
 class Pending(Generic[Message]):
     """A call on its way."""

@@ -19,6 +19,7 @@ from cans.errors import (
     Unreachable,
 )
 from cans.learning import Choice, Upload
+from cans.learning.table import PROBE_BYTES
 from cans.live.clock import Clock
 from cans.live.device.experience import Experience
 from cans.live.device.reporting.report import Report
@@ -35,7 +36,6 @@ from cans.live.device.servers.contact import (
     Welcomed,
 )
 from cans.live.device.servers.route import Route
-from cans.live.wire.link import PROBE_BYTES
 from cans.live.wire.messages import Welcome
 
 _log = logging.getLogger(__name__)
