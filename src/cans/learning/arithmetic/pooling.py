@@ -96,7 +96,7 @@ def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
     variance = noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
     direction = times(sigma_of(upload, 0.0), theta)
     explained = (theta * direction).sum()
-    uncertain = explained + (direction * times(inverse, direction)).sum()
+    uncertain = explained + (direction * times(inverse, direction)).sum() / upload[-1]
     if explained <= 0.0 or variance <= 0.0:
         return 0.0
     score = (theta * b_of(upload)).sum() - explained
