@@ -53,7 +53,7 @@ def worked(tmp_path) -> Iterator[Running]:
         for row in (0, 0, 2, split.table.local, split.table.local):
             device.hooks.force = row
             device.infer(example())
-        device.settle()
+        device.close()  # which tells what it has not told yet
         server.server.recorder.digest()
         yield server
 

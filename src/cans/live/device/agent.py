@@ -116,6 +116,7 @@ class Agent(Thread):
         for played in self._late.values():
             self._guarded(partial(self._observe, played, played.measured))
         self._late.clear()
+        self._guarded(self._session.leave)
 
     @staticmethod
     def _guarded(work: Work) -> None:

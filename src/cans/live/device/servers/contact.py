@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock, Thread
 from time import sleep
 
@@ -18,11 +20,12 @@ from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.accounts import Accounts
 from cans.live.device.reporting.traces import Traces
 from cans.live.wire.account import Account
-from cans.live.wire.link import Link, Stream
+from cans.live.wire.link import Link, Pending, Stream
 from cans.live.wire.messages import (
     JoinRequest,
     PoolNews,
     PoolUpdate,
+    SyncReply,
     SyncRequest,
     WatchRequest,
     Welcome,
@@ -101,6 +104,7 @@ class Contact:
         ]
         self._threads: list[Thread] = []
         self.accounts = Accounts()
+        self._telling: set[Pending[SyncReply]] = set()
         self.traces = Traces(options.traces, options.name)
         self._stream: Stream[PoolNews] | None = None
         self._closed = False
@@ -165,9 +169,14 @@ class Contact:
 
         pending.when_done(done)
 
-    def tell(self, server: int, device: str, account: Account) -> None:
-        """Send an account by itself; nobody waits for it, and a lost one is no loss."""
-        self.links[server].sync(SyncRequest((), device, account), SYNC_SECONDS)
+    def tell(self, server: int, device: str, account: Account, wait_seconds: float = 0.0) -> None:
+        """Send an account by itself; a lost one is no loss."""
+        call = self.links[server].sync(SyncRequest((), device, account), SYNC_SECONDS)
+        self._telling.add(call)  # gRPC cancels a call that nobody holds any more
+        call.when_done(partial(self._telling.discard, call))
+        if wait_seconds:
+            with suppress(CansError, TimeoutError):
+                call.result(wait_seconds)
 
     # --- probing ---
 

@@ -41,6 +41,7 @@ from cans.live.wire.messages import Welcome
 _log = logging.getLogger(__name__)
 _MOVE_SECONDS = 60.0  # between two changes of a device's group
 _RETRY_SECONDS = 1.0  # between tries to deliver an upload, or to watch again
+_LEAVING_SECONDS = 0.5  # for the account of a device that closes
 
 
 class Session:
@@ -215,11 +216,19 @@ class Session:
 
     def tell(self) -> None:
         """Send an account by itself, if the server could not know what this device does."""
-        server, accounts = self._route.usable, self._contact.accounts
-        if server is not None and accounts.must_go():
-            account = accounts.take()
-            if account is not None:
-                self._contact.tell(server, self._experience.state.identity.device, account)
+        if self._contact.accounts.must_go():
+            self._tell_all()
+
+    def leave(self) -> None:
+        """The device closes: what it has not told yet is told now, if that takes but a moment."""
+        self._tell_all(_LEAVING_SECONDS)
+
+    def _tell_all(self, wait_seconds: float = 0.0) -> None:
+        server = self._route.usable
+        account = self._contact.accounts.take() if server is not None else None
+        if server is not None and account is not None:
+            device = self._experience.state.identity.device
+            self._contact.tell(server, device, account, wait_seconds)
 
     # --- what others report ---
 
