@@ -59,7 +59,9 @@ def stored(store: Store) -> dict[str, SufficientStatistics]:
 
 def check_conservation(store: Store, devices: Sequence[Device], books: Sequence[Ledger]) -> None:
     """Pools and buffers hold every observation exactly once, and the offline runs; what the server
-    kept out is counted there and kept by the devices, sums included."""
+    kept out is counted there and kept by the devices, sums included. An upload that has arrived
+    and whose acknowledgement was lost is in both: the device sends it again, which changes
+    nothing, so that it counts once."""
     held = stored(store)
     refused = sum(account.refused for account in store.accounts())
     assert refused == sum(device.refused for device in devices)
@@ -70,6 +72,8 @@ def check_conservation(store: Store, devices: Sequence[Device], books: Sequence[
         for record in device._experience.state.records:
             if record.key.part in known:
                 held[record.key.part] += unsent(record)
+                if record.sent is not None and arrived(store, device, record):
+                    held[record.key.part] -= record.sent
         for each in device._experience.state.refused:
             held[each.key.part] += each.statistics
     sums = [expected(book.rounds, learner.table, learner.policy) for book in books]
@@ -83,6 +87,14 @@ def check_conservation(store: Store, devices: Sequence[Device], books: Sequence[
             assert held[part.name].count == total.count + offline
             if not offline and learner.policy.physical is None:  # `cans` weighs what it observes
                 assert held[part.name].equals(total, 1e-9)
+
+
+def arrived(store: Store, device: Device, record: PartRecord) -> bool:
+    """Whether the server has merged the upload that this device takes to be on its way."""
+    who = device.identity
+    sender = (record.key, who.device, who.incarnation)
+    with store._transaction() as transaction:
+        return record.sequence - 1 in transaction.received(sender)
 
 
 def unsent(record: PartRecord) -> SufficientStatistics:

@@ -188,7 +188,8 @@ class Agent(Thread):
     # --- closing ---
 
     def settle(self, seconds: float) -> None:
-        """Wait until all that was observed is learned, and uploads are acknowledged."""
+        """Wait until all that was observed is learned, and what a server is there for has arrived:
+        uploads and accounts."""
         self._turns.wait_until(lambda: not self._unsettled(), seconds)
 
     def _unsettled(self) -> bool:

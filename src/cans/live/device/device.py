@@ -269,7 +269,8 @@ class Device:
         return Job(inputs, monotonic() + milliseconds / 1e3)
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Wait until all that was observed is learned, and what was uploaded is acknowledged."""
+        """Wait until all that was observed is learned, and the server has acknowledged what was
+        uploaded and told; no longer than it is there, nor than so many seconds."""
         self._running_agent().settle(seconds)
 
     def refresh(self) -> None:

@@ -142,6 +142,7 @@ class EdgeService:
     async def _infer(
         self, model: SplitModel, header: InferHeader, tensors: Sequence[memoryview], caller: Caller
     ) -> InferReply:
+        self._account(header.device, header.account)  # of earlier inferences: before this one
         merging = asyncio.ensure_future(self._merge_if_it_can(header.uploads, caller))
         try:
             answer = await self._back_ends.run(model, header, tensors, caller.weight)
@@ -152,7 +153,6 @@ class EdgeService:
             Answered(now, header.device, header.model, header.point, header.codec,
                      answer.queue_ms, answer.compute_ms, header.trace)
         )  # fmt: skip
-        self._account(header.device, header.account)
         newer = self._pools.newer(header.known.items()) if header.known else ()
         return InferReply(
             answer.outputs,

@@ -6,9 +6,9 @@ an inference. What is expected of every choice goes along only now and then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite
 from typing import Any, NamedTuple
 
 from cans.errors import RemoteProtocolError
@@ -90,7 +90,8 @@ def account_out(account: Account) -> Any:
         link=_hundredths([each.link_ms for each in rounds]),
         server=_hundredths([each.server_ms for each in rounds]),
         total=_hundredths([each.total_ms for each in rounds]),
-        age_ms=[_bounded(each.age_ms) for each in rounds],
+        # Rounded down: an inference must not seem older than the request that came before it.
+        age_ms=[_bounded(each.age_ms, floor) for each in rounds],
         why=account.why[:LONGEST_WHY],
         predicted_ms=account.predicted_ms,
         width_ms=account.width_ms,
@@ -136,6 +137,6 @@ def _hundredths(milliseconds: Sequence[float]) -> list[int]:
     return [_bounded(each * _UNITS) for each in milliseconds]
 
 
-def _bounded(value: float) -> int:
+def _bounded(value: float, whole: Callable[[float], int] = round) -> int:
     """What is not a number, or did not take place, counts as nothing."""
-    return min(max(round(value), 0), _LARGEST) if isfinite(value) else 0
+    return min(max(whole(value), 0), _LARGEST) if isfinite(value) else 0

@@ -82,11 +82,16 @@ class WatchEnded:
 
 
 @dataclass(frozen=True)
+class Told:
+    """An account that travelled alone has arrived, or is lost."""
+
+
+@dataclass(frozen=True)
 class Kept:
     """What had to be on the disk is there."""
 
 
-Event = Welcomed | NotWelcomed | Synced | NotSynced | News | Probed | WatchEnded | Kept
+Event = Welcomed | NotWelcomed | Synced | NotSynced | News | Probed | WatchEnded | Told | Kept
 
 
 class Contact:
@@ -170,13 +175,22 @@ class Contact:
         pending.when_done(done)
 
     def tell(self, server: int, device: str, account: Account, wait_seconds: float = 0.0) -> None:
-        """Send an account by itself; a lost one is no loss."""
+        """Send an account by itself; a lost one is no loss. Posts `Told`."""
         call = self.links[server].sync(SyncRequest((), device, account), SYNC_SECONDS)
         self._telling.add(call)  # gRPC cancels a call that nobody holds any more
-        call.when_done(partial(self._telling.discard, call))
+        call.when_done(partial(self._told, call))
         if wait_seconds:
             with suppress(CansError, TimeoutError):
                 call.result(wait_seconds)
+
+    def _told(self, call: Pending[SyncReply]) -> None:
+        self._telling.discard(call)
+        self._post(Told())
+
+    @property
+    def telling(self) -> bool:
+        """Whether an account travels by itself just now."""
+        return bool(self._telling)
 
     # --- probing ---
 

@@ -64,7 +64,6 @@ class Session:
         self._begin = begin  # makes offline experience when new terms ask for it
         self._on_wire = 0  # Syncs without an answer
         self._send_at: float | None = 0.0  # 0.0: retry what the last process left, at once
-        self._deferred = False  # uploads wait for the disk
         self._watching = False
         self._watch_at = 0.0
         self._move_at = 0.0
@@ -135,9 +134,19 @@ class Session:
 
     @property
     def waits(self) -> bool:
-        """Whether something that was learned is on its way to a server that is there."""
-        unsafe = self._deferred or self._experience.waits_for_disk
-        return bool(self._on_wire) or (unsafe and self._route.usable is not None)
+        """Whether something that was learned or done is on its way to a server that is there."""
+        if self._on_wire or self._contact.telling:
+            return True
+        return self._route.usable is not None and self._owes_now
+
+    @property
+    def _owes_now(self) -> bool:
+        """Whether there are uploads that go without a request: for the first time, or again because
+        nobody knows whether they have arrived. Others wait for the next one, once they are safe."""
+        terms = self._experience.terms
+        if terms is None or terms.delivery == "immediate":
+            return self._experience.owes
+        return self._experience.waits_for_disk
 
     @property
     def trouble(self) -> str:
@@ -192,7 +201,7 @@ class Session:
     # --- delivering uploads ---
 
     def deliver(self) -> None:
-        self._send_at, self._deferred = None, False
+        self._send_at = None
         terms = self._experience.terms
         if terms is None or terms.delivery != "immediate" or self._on_wire:
             return  # what is on the wire reports back, and then the rest is looked at
@@ -200,8 +209,7 @@ class Session:
         waiting = bool(uploads) or self._experience.owes
         if not waiting:
             return
-        if not uploads or self._route.usable is None:
-            self._deferred = not uploads  # until they are on the disk: `Kept` says so
+        if not uploads or self._route.usable is None:  # without: `Kept` says when they are safe
             self._send_at = monotonic() + _RETRY_SECONDS
             return
         self._on_wire += 1
