@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from cans.live.device.servers.route import BreakerSettings
 from cans.live.store import Store, open_store
 from cans.live.wire.messages import SyncRequest
 from cans.live.wire.state import read
+from tests.live.lag import Lag
 from tests.live.ledger import Ledger, check_conservation, expected, stored, unsent
 from tests.live.postgres import Postgres
 from tests.live.process import agent, eager, free_port, server
@@ -56,33 +56,6 @@ class Tally:
     def check(self) -> None:
         assert self.requests > 0
         assert (self.wrong, self.late) == (0, 0), self
-
-
-class Lag:
-    """How late a thread of this process wakes up, all the time: the machine's part in a delay."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, float]] = deque(maxlen=100_000)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while True:
-            asleep = time.perf_counter()
-            if self._over.wait(0.005):
-                return
-            awake = time.perf_counter()
-            self._seen.append((awake, awake - asleep - 0.005))
-
-    def worst_ms(self, since: float) -> float:
-        """Of the time since then, by the performance counter."""
-        late = [lag for awake, lag in list(self._seen) if awake >= since]
-        return max(late, default=0.0) * 1e3
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
 
 
 class Load:
