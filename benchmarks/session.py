@@ -23,7 +23,7 @@ from cans.learning.constraints import Constraints
 from cans.live.split import Cutting
 from cans.live.splitting import load_model, split
 
-RUNS = 150
+RUNS = 300
 BAR_SHARE, BAR_MS = 0.03, 0.3
 
 
@@ -54,7 +54,7 @@ def alternate(bare: Any, ours: Any, feed: dict[str, Any]) -> tuple[float, float]
             began = perf_counter()
             (bare, ours)[which].run(None, feed)
             times[which].append((perf_counter() - began) * 1e3)
-    return median(times[0][20:]), median(times[1][20:])
+    return median(times[0][60:]), median(times[1][60:])
 
 
 def run() -> dict[str, Any]:

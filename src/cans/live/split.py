@@ -18,6 +18,7 @@ from cans.models.codecs.codec import Codec as Codec
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 BlockHook = Callable[[str, float, float], None]
+WholeRun = Callable[[Arrays], dict[str, Array]]
 
 
 class TensorSpec(Protocol):
@@ -79,6 +80,9 @@ class HalfRunner(Protocol):
         self, point_index: int, sides: Sequence[str] = ..., calibrate: bool = ...
     ) -> bool: ...
     def ready(self, point_index: int, side: str = ...) -> bool: ...
+    def whole_run(self) -> WholeRun | None: ...
+    @property
+    def building(self) -> bool: ...
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Helper:
         self._whole = whole  # onnxruntime's session, for runs that the device keeps to itself
         self._server, self._options = server, options
         self._device: Device | None = None
-        self._inputs: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._inputs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         self._outputs: frozenset[str] = frozenset()
         self._closed = Event()
         self.reason = "its device is still starting"  # why the session runs locally
@@ -75,7 +75,9 @@ class Helper:
             return
         if isinstance(device.model.executor, Executor):
             device.model.executor.adopt_whole(self._whole)
-        self._inputs = {each.name: (tuple(each.shape), each.dtype) for each in device.model.inputs}
+        self._inputs = {
+            each.name: (tuple(each.shape), np.dtype(each.dtype)) for each in device.model.inputs
+        }
         self._outputs = frozenset(device.model.outputs)
         self.reason = "" if device.joined else "no server answers"
         self._device = device
@@ -123,7 +125,7 @@ class Helper:
                 value = np.array(value, dtype=dtype)
             except (TypeError, ValueError, OverflowError):
                 return None
-        fits = isinstance(value, np.ndarray) and value.shape == shape and value.dtype.name == dtype
+        fits = isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype
         return value if fits else None
 
     def close(self) -> None:

@@ -63,6 +63,18 @@ class Chooser:
         note = self._accuracy.note()
         return choice, lambda: reason(choice, learner.predictions()[0], table) + note
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether a choice stands until something is learned: not where it is left to chance, or
+        to a count of rounds."""
+        learner = self._experience.learner
+        if learner is None:
+            return True
+        policy = learner.policy
+        return policy.choose is Choose.OPTIMISTIC and not (
+            policy.forced_sampling or policy.key_frames
+        )
+
     def exited(self, point: int) -> Choice | None:
         """The choice whose front-end has run when a local run left early: it is experience with
         that one. None: there is none."""

@@ -66,7 +66,7 @@ class Result:
     @property
     def report(self) -> Report:
         """How it came about. It is written after the answer, so this may wait for a moment."""
-        return self._job.report.result()
+        return self._job.explained()
 
 
 class Device:
@@ -209,16 +209,20 @@ class Device:
 
     def infer(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> dict[str, Array]:
         """The model's outputs for these inputs: from the server or from here, by the deadline."""
+        if deadline_ms is None and isinstance(inputs, dict):
+            outputs = self._running_agent().stay(inputs)
+            if outputs is not None:
+                return outputs
         return self.run(inputs, deadline_ms).outputs
 
     def run(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> Result:
         """The same with a report of how the answer came about."""
         agent, job = self._running_agent(), self._job(inputs, deadline_ms)
         if agent.has_time_for(job):
-            return Result(agent.answer(job).outputs, job)
+            return Result(agent.answer(job), job)
         try:
             left = max(job.deadline - monotonic(), 0.0)
-            return Result(self._workers.submit(agent.answer, job).result(left).outputs, job)
+            return Result(self._workers.submit(agent.answer, job).result(left), job)
         except FutureTimeout:
             job.given_up.set()
             raise DeadlineExceeded(_LATE) from None
@@ -235,7 +239,7 @@ class Device:
         played = self._workers.submit(agent.answer, job)
         try:
             async with asyncio.timeout(max(job.deadline - monotonic(), 0.0)):
-                return Result((await asyncio.wrap_future(played)).outputs, job)
+                return Result(await asyncio.wrap_future(played), job)
         except TimeoutError:
             raise DeadlineExceeded(_LATE) from None
         finally:
@@ -257,7 +261,7 @@ class Device:
 
     def _started(self, inputs: Arrays | Array, deadline_ms: float | None) -> Future[Result]:
         agent, job = self._running_agent(), self._job(inputs, deadline_ms)
-        return self._workers.submit(lambda: Result(agent.answer(job).outputs, job))
+        return self._workers.submit(lambda: Result(agent.answer(job), job))
 
     def _job(self, inputs: Arrays | Array, deadline_ms: float | None) -> Job:
         if not isinstance(inputs, dict):

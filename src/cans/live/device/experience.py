@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -41,6 +42,7 @@ class Experience:
         self._model = model
         self.terms: Terms | None = None
         self.learner: DeviceLearner | None = None
+        self._together = self._lasting = False  # inside `one_commit`, and what it has to do
         self._group = ""  # that the server found; empty: none, the type counts
         self._dimensions: dict[PoolKey, int] = {}
         self.known: dict[PoolKey, Version] = {}  # the pools adopted last
@@ -170,8 +172,8 @@ class Experience:
         assert self.terms is not None
         return believable(milliseconds, self.terms.limits)
 
-    def answered(self, lasting: bool = False) -> None:
-        self._state = replace(self._state, inferences=self._state.inferences + 1)
+    def answered(self, count: int = 1, lasting: bool = False) -> None:
+        self._state = replace(self._state, inferences=self._state.inferences + count)
         self._keep(lasting)
 
     def adopt(self, pools: Iterable[PoolUpdate]) -> None:
@@ -220,7 +222,7 @@ class Experience:
         """Uploads to send: made, on the disk, and not yet acknowledged."""
         if self.learner is None:
             return ()
-        if self._writer.waits:
+        if self._writer.waits or self._lasting:
             return ()  # a number that is used and forgotten could be used again
         return self.learner.pending()
 
@@ -237,7 +239,20 @@ class Experience:
 
     # --- keeping ---
 
+    @contextmanager
+    def one_commit(self) -> Iterator[None]:
+        """What is learned inside is kept together, at the end."""
+        self._together, self._lasting = True, False
+        try:
+            yield
+        finally:
+            lasting, self._together, self._lasting = self._lasting, False, False
+            self._keep(lasting)
+
     def _keep(self, lasting: bool) -> None:
+        if self._together:
+            self._lasting = self._lasting or lasting
+            return
         if self.learner is not None:
             self._state = replace(self._state, records=self.learner.records())
         self._writer.keep(self._state, lasting)
@@ -245,7 +260,7 @@ class Experience:
     @property
     def waits_for_disk(self) -> bool:
         """Whether there are uploads that may not be sent before they are safe."""
-        return self.owes and self._writer.waits
+        return self.owes and (self._writer.waits or self._lasting)
 
     def save(self) -> None:
         self._keep(lasting=False)

@@ -34,6 +34,13 @@ class Hooks:
         """Whether late replies are hedged: not of a choice that is to be measured as it is."""
         return self.hedge and self.force is None
 
+    @property
+    def may_stay(self) -> bool:
+        """Whether runs of a device that stays local may wait to be learned from: not where each is
+        to be learned before the next, as in simulation, nor where the testbed has its hand in."""
+        as_it_is = self.learning and self.force is None and self.slowdown == 1
+        return as_it_is and isinstance(self.stopwatch, Monotonic)
+
     def slow_down(self, thread_seconds: float, wall_seconds: float) -> None:
         """After a block: until K times its own time have passed; waiting for a busy processor
         counts."""

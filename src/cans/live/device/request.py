@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from math import inf, nan
 from time import monotonic, perf_counter
 
@@ -32,6 +32,7 @@ from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.report import Explainer, Why
 from cans.live.device.round import Asked, Job, Round
 from cans.live.device.servers.contact import Contact
+from cans.live.device.staying import Permit, Signature, Stayed
 from cans.live.device.timing import LocalTimes, Measured, Patience, RemoteTimes, parted
 from cans.live.split import Array, Arrays, FrontRun, SplitModel
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
@@ -72,7 +73,7 @@ class Requests:
         """Choose and run the front-end; all of the model where that was chosen, or where no server
         is there: `why_not` says why."""
         job.begun = perf_counter()
-        job.rows = self._rows(job.inputs)
+        job.rows = self.rows(job.inputs)
         choice, why = self._chooser.choose(server, why_not, job.rows)
         if choice is None or choice.point == self._model.last:
             if not self._options.local:
@@ -118,7 +119,37 @@ class Requests:
                 raise Abandoned from None
             return self._fallen_back(asked, own, error)
 
-    def _rows(self, inputs: Arrays) -> PartitionTable | None:
+    def permit(
+        self, server: int | None, why_not: str, rows: PartitionTable | None, inputs: Signature
+    ) -> Permit | None:
+        """To run the next requests here, if that is the next choice whatever comes between, and
+        nothing but one session has to be run for it."""
+        run = self._model.executor.whole_run() if self._options.local else None
+        quick = 2.0 * self.times.rest(0) < self._options.deadline_ms / 1e3
+        if run is None or self._options.exit or not quick or not self._chooser.is_steady:
+            return None
+        choice, why = self._chooser.choose(server, why_not, rows)
+        if choice is not None and choice.point != self._model.last:
+            return None
+        return Permit(choice, cache(why), server, rows, inputs, run)
+
+    def stayed(self, stayed: Stayed) -> Round:
+        """A run by a permit, as one that had a turn."""
+        permit, called, end, alone, job = stayed
+        job = job or Job({}, inf, called)
+        job.begun, job.rows = called, permit.rows
+        self.times.ran_whole(end - called)
+        settled = alone and not self._model.executor.building
+        milliseconds = (end - called) * 1e3
+        measured = Measured(milliseconds if settled else None, 0.0, 0.0, milliseconds)
+        explain = partial(
+            self._explainer.report, job, permit.choice, permit.why, measured, note="", end=end,
+            point=self._model.last, front_ms=milliseconds,
+        )  # fmt: skip
+        return Round(job, {}, permit.choice, measured, explain, self._model.last)
+
+    def rows(self, inputs: Arrays) -> PartitionTable | None:
+        """The learner's rows for inputs of this size; None: all are alike."""
         learner = self._experience.learner
         if learner is None or self._model.rows is None:
             return None

@@ -29,6 +29,15 @@ class Job:
     rows: PartitionTable | None = None  # the learner's, for inputs of this size; None: all alike
     given_up: threading.Event = field(default_factory=threading.Event)
     report: Future[Report] = field(default_factory=Future)
+    hurry: Callable[[], None] | None = None  # has the agent write the report; None: it does anyway
+    wanted: bool = False  # somebody asks for it
+
+    def explained(self) -> Report:
+        """The report; it is written after the answer, so this may wait for a moment."""
+        self.wanted = True
+        if self.hurry is not None and not self.report.done():
+            self.hurry()
+        return self.report.result()
 
 
 @dataclass(frozen=True)

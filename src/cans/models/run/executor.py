@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -185,6 +185,19 @@ class Executor:
         key = (side, self._point(point_index).index)
         return self._span(key)[1] <= 1 or self._halves.get(key) is not None
 
+    def whole_run(self) -> Callable[[Arrays], dict[str, NDArray[Any]]] | None:
+        """Runs the whole model, on inputs that are known to fit, without notes or hooks; None: it
+        is not run by one session, or not yet."""
+        sessions, _, ratio = self._implementation((FRONT, len(self._chain)))
+        if not self.local or ratio is not None or len(sessions) != 1 or self._constant_outputs():
+            return None
+        return sessions[0].run
+
+    @property
+    def building(self) -> bool:
+        """Whether something is being built, and runs take longer than they do."""
+        return self._building > 0
+
     # ---- inside
 
     def _run(
@@ -321,6 +334,11 @@ def _front_result(
     )
 
 
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # NumPy spells it anew each time
+
+
 def checked_arrays(values: Arrays, wanted: Sequence[Tensor], what: str) -> dict[str, NDArray[Any]]:
     """The wanted arrays, of the declared type and a shape that fits."""
     checked: dict[str, NDArray[Any]] = {}
@@ -328,7 +346,7 @@ def checked_arrays(values: Arrays, wanted: Sequence[Tensor], what: str) -> dict[
         if each.name not in values:
             raise InputError(f"{what} {each.name!r} is missing")
         array = np.asarray(values[each.name])
-        if not each.fits(array.shape) or array.dtype.name != each.dtype:
+        if not each.fits(array.shape) or _name(array.dtype) != each.dtype:
             raise InputError(
                 f"{what} {each.name!r} must be {each.spelled}, "
                 f"got {array.dtype.name}{list(array.shape)}"
