@@ -80,7 +80,7 @@ class Side:
         port, page = map(int, self.process.stdout.readline().split())
         self.devices = [
             Device(f"127.0.0.1:{port}", toy() if path == "nothing" else path, "bench",
-                   device=f"device-{i}", state=folder / kind / str(i), local=path == "nothing",
+                   name=f"device-{i}", state=folder / kind / str(i), local=path == "nothing",
                    connect_seconds=30.0)
             for i in range(DEVICES)
         ]  # fmt: skip

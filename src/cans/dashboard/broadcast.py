@@ -48,6 +48,7 @@ class Broadcast:
         self._sample()
         if not self._streams:
             return
+        self._recorder.digest()
         data = self._delta()
         if data is None:
             return

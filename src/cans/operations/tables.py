@@ -29,14 +29,14 @@ def fleet_table(document: dict[str, Any]) -> Group:
         f"{totals['saved_offload_s']:.1f} s against always offload"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("device", "type", "network", "model", "state", "cut"):
+    for name in ("device", "type", "network", "server", "model", "state", "cut"):
         table.add_column(name, overflow="fold")
     for name in ("latency", "local", "offload", "inferences"):
         table.add_column(name, justify="right")
     for row in document["devices"]:
         state = row["state"]
         table.add_row(
-            *(Text(row[name]) for name in ("device", "type", "network", "model")),
+            *(Text(row[name]) for name in ("device", "type", "network", "server", "model")),
             Text(_STATES.get(state, state), style=_COLOURS.get(state, "")),
             Text(_cut(row["choice"])), _ms(row["latency_ms"]), _ms(row["local_ms"]),
             _ms(row["offload_ms"]), str(row["inferences"]),
@@ -49,7 +49,10 @@ def device_page(device: dict[str, Any]) -> Group:
     """What `cans explain` shows."""
     state = device["state"]
     lines = [
-        Text(f"{device['device']}: {device['type']} on {device['network']}, {device['model']}"),
+        Text(
+            f"{device['device']}: {device['type']} on {device['network']}, {device['model']} "
+            f"with {device['server']}"
+        ),
         Text(f"{_STATES.get(state, state)}, {_cut(device['choice'])}; {_ms(device['latency_ms'])}"),
         Text(f"why: {device['why'] or 'not told yet'}"),
         Text(

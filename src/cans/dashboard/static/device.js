@@ -26,13 +26,13 @@ export function deviceView(main, name) {
 
   async function refresh(changed) {
     if (changed && !changed.has(name)) return;
+    if (!store.devices.has(name)) { if (store.live) put(why, "This device is not known here (any more)."); return; }
     if (busy) { again = true; return; }
     busy = true;
     try {
       const answer = await fetch(`/api/device?name=${encodeURIComponent(name)}`);
       if (over) return;
       if (answer.ok) show(await answer.json());
-      else if (answer.status === 404 && store.live) { put(why, "This device is not known here (any more)."); }
     } catch { /* the stream tells that the server is away */ } finally {
       setTimeout(() => { busy = false; if (again && !over) { again = false; refresh(null); } }, AT_MOST_EVERY);
     }
@@ -41,7 +41,7 @@ export function deviceView(main, name) {
   function show(device) {
     state.className = `pill ${device.state}`;
     put(state, STATES[device.state] ?? device.state);
-    put(tags, `${device.type} on ${device.network} · ${device.model} · ${device.inferences} inferences · ${device.fallbacks} fallbacks · ${device.uploads} uploads`);
+    put(tags, `${device.type} on ${device.network} · ${device.model} · server ${device.server} · ${device.inferences} inferences · ${device.fallbacks} fallbacks · ${device.uploads} uploads`);
     put(why, sentence(device));
     drawStrip(device);
     choices.replaceChildren(drawChoices(device));

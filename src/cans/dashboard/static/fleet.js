@@ -1,14 +1,14 @@
 // Fleet: a row per device. Rows are made once and brought up to date; only what changed is drawn.
-import { STATES, amount, color, duration, h, legend, ms, put } from "./dom.js";
+import { STATES, amount, color, duration, h, legend, ms, put, s } from "./dom.js";
 import { onChange, store } from "./store.js";
 
 const COLUMNS = [
   ["device", "Device", (row) => row.device],
-  ["network", "Network", (row) => row.network],
+  ["network", "Network, server", (row) => `${row.network} ${row.server}`],
   ["model", "Model", (row) => row.model],
   ["where", "Cut", (row) => (row.choice ? row.choice.row : -1)],
   ["latency", "Latency", (row) => row.latency_ms ?? Infinity],
-  ["against", "Estimated", (row) => gain(row) ?? Infinity],
+  ["against", "Compared with", (row) => gain(row) ?? Infinity],
   ["state", "State", (row) => row.state],
   ["inferences", "Inferences", (row) => row.inferences],
 ];
@@ -24,7 +24,7 @@ export function fleetView(main) {
   const rows = new Map();
   const kpis = makeKpis();
   const body = h("tbody");
-  const search = h("input", { type: "search", placeholder: "Filter: name, type, network, cut …", "aria-label": "Filter devices", value: filter.text,
+  const search = h("input", { type: "search", placeholder: "Filter: name, network, cut …", "aria-label": "Filter devices", value: filter.text,
     oninput: (event) => { filter.text = event.target.value; arrange(); } });
   const states = h("select", { "aria-label": "Show devices in state", onchange: (event) => { filter.state = event.target.value; arrange(); } },
     h("option", { value: "" }, "all states"), ...Object.entries(STATES).map(([value, word]) => h("option", { value, selected: value === filter.state }, word)));
@@ -40,7 +40,7 @@ export function fleetView(main) {
   function visible(row) {
     if (filter.state && row.state !== filter.state) return false;
     const where = row.choice ? `${row.choice.point_name} ${row.choice.codec}` : "";
-    const text = `${row.device} ${row.type} ${row.network} ${row.model} ${row.state} ${where}`.toLowerCase();
+    const text = `${row.device} ${row.type} ${row.network} ${row.server} ${row.model} ${row.state} ${where}`.toLowerCase();
     return filter.text.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
@@ -86,15 +86,16 @@ export function fleetView(main) {
 
 function makeKpis() {
   const cells = [
-    ["devices", "Devices", (t) => [t.devices, `${t.states.offloading ?? 0} offloading`]],
-    ["rate", "Inferences per second", (t) => [amount(t.per_second), ""]],
-    ["latency", "Mean latency, last 20 s", (t) => [ms(t.latency_ms), ""]],
-    ["saved", "Saved against always local", (t) => [duration(t.saved_local_s), ""]],
-    ["saved2", "Saved against always offload", (t) => [duration(t.saved_offload_s), ""]],
-  ].map(([key, word, read]) => {
+    ["devices", "Devices", (t) => [t.devices, inStates(t.states)]],
+    ["latency", "Mean latency", (t) => [ms(t.latency_ms), "last 20 s"], (t) => t.latency_ms],
+    ["rate", "Inferences/s", (t) => [amount(t.per_second), ""], (t) => t.per_second],
+    ["saved", "Saved over always local", (t) => [duration(t.saved_local_s), "in total"]],
+    ["saved2", "Saved over always offload", (t) => [duration(t.saved_offload_s), "in total"]],
+  ].map(([key, word, read, line]) => {
     const value = document.createTextNode("–");
     const small = h("small");
-    return { node: h("div", { class: "kpi", "data-kpi": key }, h("dt", {}, word), h("dd", {}, value, small)), value, small, read };
+    const trend = line ? s("svg", { class: "trend", viewBox: "0 0 100 26", preserveAspectRatio: "none", "aria-hidden": "true" }) : null;
+    return { node: h("div", { class: "kpi", "data-kpi": key }, h("dt", {}, word), h("dd", {}, value, small), trend), value, small, read, line, trend };
   });
   return {
     node: h("dl", { class: "kpis" }, ...cells.map((cell) => cell.node)),
@@ -104,15 +105,30 @@ function makeKpis() {
         const [text, more] = cell.read(store.totals);
         if (cell.value.data !== String(text)) cell.value.data = String(text);
         put(cell.small, more);
+        if (cell.trend) drawTrend(cell.trend, store.trend.map(cell.line));
       }
     },
   };
 }
 
+/** "7 offloading, 1 local": the states that any device is in. */
+function inStates(states) {
+  return Object.keys(STATES).filter((state) => states[state]).map((state) => `${states[state]} ${STATES[state]}`).join(", ");
+}
+
+/** A line of the last minutes, from zero: does it get better? */
+function drawTrend(svg, values) {
+  const known = values.filter((value) => value !== null);
+  if (known.length < 2) return svg.replaceChildren();
+  const top = Math.max(...known) * 1.05 || 1;
+  const points = known.map((value, i) => `${((100 * i) / (known.length - 1)).toFixed(1)},${(26 - (24 * value) / top).toFixed(1)}`);
+  svg.replaceChildren(s("polygon", { points: `0,26 ${points.join(" ")} 100,26` }), s("polyline", { points: points.join(" ") }));
+}
+
 function makeRow(name) {
   const link = h("a", { href: `#/device/${encodeURIComponent(name)}` }, name);
   const type = h("span", { class: "sub" });
-  const network = h("span");
+  const network = h("span"), server = h("span", { class: "sub" });
   const model = h("span");
   const where = h("b");
   const codec = h("span", { class: "sub" });
@@ -124,14 +140,15 @@ function makeRow(name) {
   const state = h("span");
   const inferences = h("span");
   const node = h("tr", { "data-device": name },
-    h("td", { class: "name" }, link, type), h("td", {}, network), h("td", {}, model), h("td", { class: "where" }, where, codec, track),
+    h("td", { class: "name" }, link, type), h("td", { class: "path" }, network, server), h("td", { class: "model" }, model), h("td", { class: "where" }, where, codec, track),
     h("td", { class: "c-latency" }, h("div", { class: "spark" }, canvas, latency)), h("td", { class: "against" }, local, offload),
-    h("td", { class: "c-state" }, state), h("td", { class: "num" }, inferences));
+    h("td", { class: "c-state" }, state), h("td", { class: "num" }, inferences, h("span", { class: "unit" }, " inferences")));
   return {
     node,
     update(row) {
       put(type, row.type);
       put(network, row.network);
+      put(server, row.server);
       put(model, row.model);
       const isLocal = row.state === "local" || row.state === "breaker";
       put(where, row.choice ? (isLocal ? "all on device" : row.choice.point_name) : "–");

@@ -3,7 +3,9 @@
 const KEPT_ROUNDS = 60;
 const KEPT_EVENTS = 500;
 
-export const store = { devices: new Map(), events: [], totals: null, live: false };
+const KEPT_TREND = 150; // a sample of the totals every second: two and a half minutes
+
+export const store = { devices: new Map(), events: [], totals: null, trend: [], live: false };
 const listeners = new Set();
 
 export function onChange(listener) {
@@ -21,6 +23,12 @@ function take(row) {
   store.devices.set(row.device, { ...row, rounds: rounds.slice(-KEPT_ROUNDS) });
 }
 
+function count(totals) {
+  store.totals = totals;
+  const last = store.trend.at(-1);
+  if (!last || totals.time - last.time >= 1) store.trend = store.trend.concat(totals).slice(-KEPT_TREND);
+}
+
 export function connect(show) {
   const source = new EventSource("/api/stream");
   source.addEventListener("snapshot", (event) => {
@@ -28,7 +36,7 @@ export function connect(show) {
     store.devices = new Map();
     body.devices.forEach(take);
     store.events = body.events;
-    store.totals = body.totals;
+    count(body.totals);
     store.live = true;
     show("live", "live");
     tell(null);
@@ -38,7 +46,7 @@ export function connect(show) {
     body.devices.forEach(take);
     body.gone.forEach((name) => store.devices.delete(name));
     store.events = store.events.concat(body.events).slice(-KEPT_EVENTS);
-    store.totals = body.totals;
+    count(body.totals);
     tell(new Set(body.devices.map((row) => row.device)));
   });
   source.onerror = () => {

@@ -145,6 +145,7 @@ class EdgeServer:
             )
             self._add_services()
             self.port = self._bind()
+            self.recorder.server = f"{socket.gethostname()}:{self.port}"
             await self.pools.recall()
         except BaseException:
             await self.pools.close()

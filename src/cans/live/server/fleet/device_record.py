@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Any, NamedTuple
 
 from cans.learning import DeviceIdentity, PartitionTable
@@ -23,13 +24,19 @@ class SeenRound(NamedTuple):
 class DeviceRecord:
     """One device, as it told itself and as its requests showed."""
 
-    def __init__(self, identity: DeviceIdentity, model: str, table: PartitionTable) -> None:
+    def __init__(
+        self, identity: DeviceIdentity, model: str, table: PartitionTable, server: str = ""
+    ) -> None:
         self.identity = identity
         self.model = model  # its name
+        self.server = server  # that it joined
         self.table = table
         pairs = zip(table.point_of, table.codec_of, strict=True)
         self.rows_of = {pair: row for row, pair in enumerate(pairs)}  # (point, codec) -> row
-        self.version = 0  # of this record: goes up with every change
+        self._input_rows = [row for row, point in enumerate(table.point_of) if point == 0]
+        work = table.front.mean(axis=1)
+        self.cut_shares = [round(float(each), 4) for each in work / (work[-1] or 1.0)]
+        self.version = 0  # of this record: goes up with every change that is worth showing
         self.joined_at = self.heard_at = 0.0
         self.listening = 0  # streams of news it holds open: we would notice if it went
         self.inferences = 0
@@ -53,24 +60,28 @@ class DeviceRecord:
 
     def heard(self, time: float) -> None:
         self.heard_at = max(self.heard_at, time)
+
+    def changed(self) -> None:
         self.version += 1
 
     def took(self, row: int, time: float) -> bool:
         """A choice was seen; whether it is another one than before, and the latest."""
         if time < self.took_at:
             return False  # an account tells of what requests have shown already
-        changed, self.row, self.took_at = row != self.row, row, time
-        return changed
+        another, self.row, self.took_at = row != self.row, row, time
+        self.version += another
+        return another
 
     def told(self, account: Account, time: float) -> bool:
-        """Take in an account; whether the choice is another one than was known."""
+        """Take in an account; whether the choice is another one than was known. The inferences that
+        are new are the last ones of `rounds`."""
         if account.predicted_ms and len(account.predicted_ms) == self.table.choices:
             self.predicted_ms, self.width_ms = account.predicted_ms, account.width_ms
         if account.why:
             self.why = account.why
-        changed = False
+        changed, choices = False, self.table.choices
         for played in account.rounds:
-            if played.row >= self.table.choices:
+            if played.row >= choices:
                 continue  # of a table we no longer have
             at = max(time - played.age_ms / 1e3, self.rounds[-1].time if self.rounds else 0.0)
             changed = self.took(played.row, at) or changed
@@ -83,6 +94,7 @@ class DeviceRecord:
             self._save(played)
         self.inferences = max(self.inferences, account.inferences)
         self.heard(time)
+        self.changed()
         return changed
 
     def _save(self, played: PlayedRound) -> None:
@@ -100,8 +112,7 @@ class DeviceRecord:
     @property
     def offload_ms(self) -> float:
         """What always sending the input, in the best codec, is expected to take."""
-        rows = [row for row, point in enumerate(self.table.point_of) if point == 0]
-        return min(self.predicted_ms[row] for row in rows)
+        return min(self.predicted_ms[row] for row in self._input_rows)
 
     def state(self, now: float) -> str:
         """offloading, local, breaker (its server cannot be asked), gone or new."""
@@ -122,7 +133,8 @@ class DeviceRecord:
 
     def latency_ms(self) -> float | None:
         """Median of the last few inferences; None: none is known."""
-        last = sorted(each.played.total_ms for each in list(self.rounds)[-9:])
+        first = max(len(self.rounds) - 9, 0)
+        last = sorted(each.played.total_ms for each in islice(self.rounds, first, None))
         return last[len(last) // 2] if last else None
 
     def choice(self, row: int) -> dict[str, Any]:

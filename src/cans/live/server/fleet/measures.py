@@ -136,10 +136,7 @@ class Measures:
             if not local and not each.outcome & FELL_BACK:
                 parts |= {"wait": each.wait_ms, "link": each.link_ms, "server": each.server_ms}
             for part, ms in parts.items():
-                buckets = self.histograms.setdefault(
-                    ("cans_part_seconds", part, record.model), Buckets()
-                )
-                buckets.add(ms / 1e3)
+                self._buckets(("cans_part_seconds", part, record.model)).add(ms / 1e3)
             by = "fallback" if each.outcome & FELL_BACK else "device" if local else "server"
             self.counters["cans_inferences_total", record.model, by] += 1
 
@@ -150,7 +147,13 @@ class Measures:
             self.counters["cans_pool_changes_total", merged.key.part] += 1
 
     def _add(self, name: str, model: str, milliseconds: float) -> None:
-        self.histograms.setdefault((name, model), Buckets()).add(milliseconds / 1e3)
+        self._buckets((name, model)).add(milliseconds / 1e3)
+
+    def _buckets(self, key: tuple[str, ...]) -> Buckets:
+        found = self.histograms.get(key)
+        if found is None:
+            found = self.histograms[key] = Buckets()
+        return found
 
     # --- reading ---
 

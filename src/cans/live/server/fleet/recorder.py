@@ -1,7 +1,7 @@
 """The recorder: what happens on a server, made into a picture of its fleet.
 
-A thread of its own takes happenings from the queue several times a second, so that no request
-waits for it. Everything is bounded: devices, inferences of each, events.
+A thread of its own takes happenings from the queue, so that no request waits for it. Everything is
+bounded: devices, inferences of each, events.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from cans.errors import CansError
 from cans.learning import DeviceIdentity, PoolKey
@@ -26,11 +27,12 @@ from cans.live.server.fleet.happenings import (
     Rejected,
     Watching,
 )
+from cans.live.server.fleet.rates import Rates
 
 _log = logging.getLogger(__name__)
 MOST_DEVICES = 2000
 MOST_EVENTS = 500
-DIGEST_SECONDS = 0.2
+DIGEST_SECONDS = 1.0  # whoever wants to know sooner, as the page does, asks for it
 _OVERLOAD = "RESOURCE_EXHAUSTED"
 _QUIET = 5.0  # seconds in which the same refusal or overload is told once
 
@@ -67,7 +69,9 @@ class Recorder:
         self.pools: dict[PoolKey, PoolRecord] = {}
         self.events: deque[FleetEvent] = deque(maxlen=MOST_EVENTS)
         self.told = 0  # events ever
+        self.server = ""  # HOST:PORT of this one, to tell it from others of its fleet
         self.requests = 0
+        self.rates = Rates()
         self.listeners: list[Callable[[list[Happening]], None]] = []  # metrics; called off the path
         self._catalogue = catalogue
         self._now = clock
@@ -140,7 +144,7 @@ class Recorder:
         record = self.devices.get(who.device)
         again = record is not None and record.identity == who
         if record is None or not again or record.table.version != model.table.version:
-            record = DeviceRecord(who, model.name, model.table)
+            record = DeviceRecord(who, model.name, model.table, self.server)
             record.joined_at = joined.time
             self._admit(who.device, record, joined.time)
         record.heard(joined.time)
@@ -164,8 +168,12 @@ class Recorder:
         record = self.devices.get(told.device)
         if record is None:
             return
-        fallbacks = record.fallbacks
-        if record.told(told.account, told.time) and record.row is not None:
+        fallbacks, counted = record.fallbacks, record.counted
+        changed = record.told(told.account, told.time)
+        fresh = min(record.counted - counted, len(record.rounds))
+        for seen in islice(record.rounds, len(record.rounds) - fresh, None):
+            self.rates.add(seen.time, seen.played.total_ms)
+        if changed and record.row is not None:
             self._tell_choice(record, told.time, record.row)
         if record.fallbacks > fallbacks:
             self._tell_seldom(
@@ -181,6 +189,7 @@ class Recorder:
             record.uploads += not merged.refused
             record.refused += bool(merged.refused)
             record.heard(merged.time)
+            record.changed()
         pool = self.pools.setdefault(merged.key, PoolRecord(merged.epoch))
         if merged.refused:
             self._tell_seldom(
@@ -235,9 +244,8 @@ class Recorder:
         record = self.devices.get(device)
         if record is None and device:
             found = self._catalogue.find(model)
-            record = DeviceRecord(
-                DeviceIdentity(device, type="?", network="?"), found.name, found.table
-            )
+            unknown = DeviceIdentity(device, type="?", network="?")
+            record = DeviceRecord(unknown, found.name, found.table, self.server)
             self._admit(device, record, time)
         return record
 

@@ -19,10 +19,11 @@ def fleet_row(record: DeviceRecord, now: float) -> dict[str, Any]:
         "device": record.identity.device,
         "type": record.identity.type,
         "network": record.identity.network,
+        "server": record.server,
         "model": record.model,
         "state": record.state(now),
         "choice": None if record.row is None else record.choice(record.row),
-        "cut_share": None if record.row is None else _cut_share(record, record.row),
+        "cut_share": None if record.row is None else record.cut_shares[record.row],
         "latency_ms": _plain(record.latency_ms()),
         "local_ms": _plain(record.local_ms) if known else None,
         "offload_ms": _plain(record.offload_ms) if known else None,
@@ -77,13 +78,6 @@ def _work(record: DeviceRecord) -> list[float]:
     return [each / largest for each in shares]
 
 
-def _cut_share(record: DeviceRecord, row: int) -> float:
-    """How much of the work is done on the device, 0 to 1."""
-    front = record.table.front
-    whole = float(front[record.table.local].mean()) or 1.0
-    return round(min(float(front[row].mean()) / whole, 1.0), 4)
-
-
 def event_document(event: FleetEvent) -> dict[str, Any]:
     return {"number": event.number, "time": round(event.time, 3), "kind": event.kind,
             "device": event.device, "text": event.text}  # fmt: skip
@@ -97,30 +91,18 @@ def totals(recorder: Recorder) -> dict[str, Any]:
     for record in records:
         state = record.state(now)
         states[state] = states.get(state, 0) + 1
-    recent = [
-        seen.played.total_ms
-        for record in records
-        for seen in list(record.rounds)[-20:]
-        if now - seen.time < 20.0
-    ]
     return {
         "time": round(now, 3),
         "devices": len(records),
         "states": states,
         "inferences": sum(record.inferences for record in records),
-        "per_second": round(_per_second(records, now), 2),
-        "latency_ms": _plain(sum(recent) / len(recent)) if recent else None,
+        "per_second": round(recorder.rates.per_second(now), 2),
+        "latency_ms": _plain(recorder.rates.latency_ms(now)),
         "requests": recorder.requests,
         "saved_local_s": round(sum(each.saved_local_ms for each in records) / 1e3, 2),
         "saved_offload_s": round(sum(each.saved_offload_ms for each in records) / 1e3, 2),
         "dropped": recorder.happenings.dropped,
     }
-
-
-def _per_second(records: list[DeviceRecord], now: float, window: float = 10.0) -> float:
-    return sum(
-        1 for record in records for seen in record.rounds if now - seen.time <= window
-    ) / window  # fmt: skip
 
 
 def status_document(recorder: Recorder, device: str, most: int) -> dict[str, Any]:
