@@ -38,7 +38,7 @@ class Running:
         self.server: EdgeServer
         self._thread = threading.Thread(target=self._main, args=(models, options), daemon=True)
         self._thread.start()
-        self._started.wait(30)
+        self._started.wait(120)
         if self._error is not None:
             raise self._error
 

@@ -68,7 +68,7 @@ def pool(kind: str) -> Iterator[BackEndPool]:
         from cans.live.server.cluster.pool import ClusterPool
 
         options = ClusterOptions("local", 1, 1)
-        made = ClusterPool([MODEL], options, QUEUE, {MODEL.digest: ToySource()})
+        made = ClusterPool(lambda: [MODEL], options, QUEUE, lambda _: ToySource())
     try:
         yield made
     finally:

@@ -156,8 +156,6 @@ def serve(
     cutting = _cutting(max_tensors, max_points, image, shape or [])
     if not model and model_dir is None:
         raise InputError("give --model (an ONNX file or a built-in name) or --model-dir")
-    if model_dir is not None and cluster is not None:
-        raise InputError("--model-dir and --cluster do not go together: replicas hold fixed models")
 
     def load(source: str | Path) -> SplitModel:
         return split(

@@ -96,7 +96,7 @@ class EdgeServer:
         self._following: asyncio.Task[None] | None = None
         models = [*models, *(folder.first() if folder is not None else ())]
         self.catalogue = Catalogue(models, options.terms)
-        self.workers = self._pool(models)
+        self.workers = self._pool()
         self.back_ends = BackEnds(self.catalogue, self.workers)
         self.clock = Clock()
         self.recorder = Recorder(self.catalogue, self.clock.now, options.observed)
@@ -109,12 +109,12 @@ class EdgeServer:
         self._server: Any = None
         self._health: Any = None
 
-    def _pool(self, models: Sequence[SplitModel]) -> BackEndPool:
+    def _pool(self) -> BackEndPool:
         if self.options.cluster is None:
             return Workers(self.options.workers, self.options.queue)
         from cans.live.server.cluster.pool import ClusterPool
 
-        return ClusterPool(models, self.options.cluster, self.options.queue)
+        return ClusterPool(lambda: self.catalogue.models, self.options.cluster, self.options.queue)
 
     def _largest_single(self) -> int:
         """Bytes of one gRPC message: larger requests travel in pieces, except whole inputs of

@@ -22,7 +22,7 @@ from cans.live.server.metrics import Histogram
 from cans.live.split import Array
 from cans.live.usage import Usage
 
-_NOBODY = "nobody can run this model just now; answer locally"
+NOBODY = "nobody can run this model just now; answer locally"
 _TRIES = 3  # runners that may be lost with the same job in their hands
 
 
@@ -107,7 +107,7 @@ class Workers:
         kind = (work.model.digest, work.point, work.codec)  # such jobs take equally long
         with self._changed:
             if not self.admission.workers:
-                raise Busy(_NOBODY)
+                raise Busy(NOBODY)
             ticket, displaced = self.admission.admit(
                 kind, work.remaining_ms, work.device, work.weight
             )
