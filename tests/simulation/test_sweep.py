@@ -258,3 +258,17 @@ def test_studies_of_the_report_are_the_same_on_a_cluster() -> None:
         for curve in CURVES:
             first, second = here[each].curves[curve], there[each].curves[curve]
             assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.slow
+def test_the_report_is_the_same_on_a_cluster(tmp_path) -> None:
+    """`cans reproduce --quick` as a user runs it, here and with --dask: the same claims.json."""
+    here = cans_command("reproduce", "--quick", "--out", str(tmp_path / "here"))
+    assert here.returncode == 0, here.stderr
+    with dask_cluster(2) as address:
+        there = cans_command(
+            "reproduce", "--quick", "--dask", address, "--out", str(tmp_path / "there")
+        )
+    assert there.returncode == 0, there.stderr
+    claims = [(tmp_path / where / "claims.json").read_bytes() for where in ("here", "there")]
+    assert claims[0] == claims[1]

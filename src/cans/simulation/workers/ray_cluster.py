@@ -33,7 +33,9 @@ def connect(address: str, option: str) -> tuple[Any, bool]:
             include_dashboard=False if address == "local" else None,
         )
     except ConnectionError:
-        raise Unreachable(f"no Ray cluster answers at {address}") from None
+        known = "RAY_AUTH_MODE" in os.environ
+        hint = "" if known else "; one that asks for a token needs RAY_AUTH_MODE=token"
+        raise Unreachable(f"no Ray cluster answers at {address}{hint}") from None
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{option} {address!r}: {error}") from None
     return ray, True
