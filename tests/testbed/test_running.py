@@ -72,7 +72,7 @@ def test_a_tiny_experiment_end_to_end(tmp_path: Path) -> None:
     assert [each["asked_slowdown"] for each in model["calibration"]] == [2.0, 4.0]
     assert model["policies"]["cans"]["not_answered"] == 0
     trace = tmp_path / "out/trace-mobilenet_v2.csv"
-    assert ("rpi5", "wifi@40", "fc") in read_trace(trace)
+    assert ("rpi5", "wifi@40", "fc", "") in read_trace(trace)
     assert simulate(policy="cans", world="trace", trace=trace, devices=4, rounds=20, seeds=1,
                     engine="reference").runs  # fmt: skip
     assert not folders(tmp_path / "tmp")

@@ -149,9 +149,10 @@ def simulate(
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, not {seeds}")
-    chosen = pick_engine(engine)
     what = Settings(model=model, policy=policy, **settings)
-    what.make_world()  # bad values are errors before anything is compiled or started
+    world = what.make_world()  # bad values are errors before anything is compiled or started
+    check_sizes(world, what.method)
+    chosen = pick_engine(engine, world)
     play = partial(play_seed, what, chosen)
     if chosen == "fast":
         compiled.compiled_functions()  # compiled or loaded before the clock starts
@@ -167,10 +168,20 @@ def simulate(
     return Simulation(what, chosen, tuple(runs), seeds * what.rounds / elapsed)
 
 
-def pick_engine(name: str | None) -> str:
-    """The compiled engine where numba is installed, unless the user says otherwise."""
+def check_sizes(world: World, policy: Policy) -> None:
+    """Raise if a policy knows or keeps something of one size of the input, and the sizes vary."""
+    if world.sizes and (policy.clusters is not None or (policy.knows and not policy.truth)):
+        raise InputError(f"policy {policy.name!r} cannot play a trace whose shapes vary")
+
+
+def pick_engine(name: str | None, world: World | None = None) -> str:
+    """The compiled engine where numba is installed, unless the user says otherwise, or the rows
+    change from round to round."""
+    varies = world is not None and bool(world.sizes)
     if name is None:
-        return "fast" if compiled.numba_installed() else "reference"
+        return "fast" if compiled.numba_installed() and not varies else "reference"
+    if name == "fast" and varies:
+        raise InputError("a trace whose shapes vary needs --engine reference")
     if name not in ENGINES:
         raise unknown_name("engine", name, ENGINES)
     if name == "fast" and not compiled.numba_installed():
@@ -211,6 +222,9 @@ def draw(settings: Settings, seed: int, world: World) -> Episode:
 def play(settings: Settings, engine_name: str, seed: int, world: World) -> Record:
     """One episode, by either engine."""
     policy, numbers = settings.method, settings.hyperparameters
+    check_sizes(world, policy)
+    if world.sizes:
+        engine_name = "reference"  # the one that knows of rows that change
     episode = draw(settings, seed, world)
     if policy.grouped:
         world = grouped(world, episode)

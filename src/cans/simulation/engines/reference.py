@@ -91,8 +91,10 @@ def play(
         learner = learners[device]
         exchange.t = t
         exchange.frames[device] += 1
-        total = (expected := expected_latency(world, episode, t)).sum(axis=0)
-        allowed = world.allowed[world.place_of[device]]
+        sized, draw = world.at(float(episode.draw[t]))
+        learner.use_rows(sized.table)
+        total = (expected := expected_latency(sized, episode, t)).sum(axis=0)
+        allowed = sized.allowed[sized.place_of[device]]
         if policy.fresh and time - refreshed.get(device, -np.inf) >= pool_age:
             refreshed[device] = time
             exchange.pull(device)
@@ -117,7 +119,7 @@ def play(
             for upload in exchange.waiting.pop(device, []):
                 exchange.send(device, upload, time, adopts=True)
 
-        latencies = measured_latency(world, episode, t, pick, expected[:, pick])
+        latencies = measured_latency(sized, episode, t, pick, expected[:, pick], draw)
         record.latency_ms[t] = sum(latencies)
         reported = Latencies(*(float(ms * world.report[device]) for ms in latencies))
         uploads = learner.observe(choice, reported, time)
@@ -265,12 +267,14 @@ def expected_latency(world: World, episode: Episode, t: int) -> Array:
 
 
 def measured_latency(
-    world: World, episode: Episode, t: int, pick: int, expected: Array
+    world: World, episode: Episode, t: int, pick: int, expected: Array, draw: float = -1.0
 ) -> tuple[float, ...]:
-    """Expected latencies as they were disturbed; a segment that does not take place takes 0 ms."""
+    """Expected latencies as they were disturbed; a segment that does not take place takes 0 ms.
+    Of a trace: one of its rows, by a uniform draw (negative: the episode's own)."""
     if world.samples.size:
         where = world.place_of[episode.active[t]], pick
-        row = int(episode.draw[t] * world.sample_count[where])
+        share = draw if draw >= 0.0 else float(episode.draw[t])
+        row = int(share * world.sample_count[where])
         return tuple((world.samples[where][row] * episode.scale[t]).tolist())
     offloads = pick != world.table.local
     takes_place = (bool(world.table.front[pick].any()), offloads, offloads)

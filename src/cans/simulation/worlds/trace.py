@@ -1,18 +1,21 @@
 """World `trace`: measured inferences, one row each, played back.
 
 Repeated rows of one (device type, network, point) are samples to draw from; what was never measured
-for a type is not a choice for it.
+for a type is not a choice for it. Where rows carry a shape, each round has an input of one of the
+shapes, all as often, and the rows of the learner's table are those of that shape.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from cans.errors import InputError
+from cans.learning.arithmetic.arrays import Array
 from cans.learning.table import PartitionTable
 from cans.simulation.worlds.world import World
 
@@ -20,11 +23,11 @@ TEXT = ("device_type", "network", "point")
 NUMBERS = ("bytes", "front_macs", "back_macs", "front_ms", "link_ms", "server_ms")
 
 Row = dict[str, float]
-Key = tuple[str, str, str]
+Key = tuple[str, str, str, str]  # device type, network, point, shape (empty: of one shape)
 
 
 def read_trace(path: Path) -> dict[Key, list[Row]]:
-    """The measured rows by (type, network, point); a bad file is an error that says where."""
+    """The measured rows, by whose they are; a bad file is an error that says where."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
@@ -34,7 +37,8 @@ def read_trace(path: Path) -> dict[Key, list[Row]]:
             rows: dict[Key, list[Row]] = defaultdict(list)
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
-                rows[row["device_type"], row["network"], row["point"]].append(_numbers(row, where))
+                key = row["device_type"], row["network"], row["point"], row.get("shape") or ""
+                rows[key].append(_numbers(row, where))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read trace {path}: {error}") from None
     if not rows:
@@ -58,29 +62,58 @@ def trace_world(path: Path, devices: int) -> World:
     """The world that a trace describes; devices take its (type, network) pairs in turn."""
     rows = read_trace(path)
     points = _ordered_points(rows)
+    shapes = {key[3] for key in rows}
+    features = {
+        shape: np.array([_features(rows, point, shape) or (0.0, 0.0, 0.0) for point in points])
+        for shape in shapes
+    }
+    by_size = sorted(shapes, key=lambda shape: (features[shape].max(axis=0).tolist(), shape))
+    worlds = [
+        _world(path, devices, rows, points, shape, features[shape], features[by_size[-1]])
+        for shape in by_size
+    ]
+    return replace(worlds[-1], sizes=tuple(worlds) if len(worlds) > 1 else ())
+
+
+def _world(
+    path: Path,
+    devices: int,
+    rows: dict[Key, list[Row]],
+    points: list[str],
+    shape: str,
+    features: Array,
+    largest: Array,
+) -> World:
+    """The world of one shape, its features on the scale of those of the largest."""
     types = sorted({key[0] for key in rows})
     networks = sorted({key[1] for key in rows})
-    features = np.array([_features(rows, point) for point in points])
+    columns = features / np.where(largest.max(axis=0) > 0, largest.max(axis=0), 1.0)
     table = PartitionTable(
         path.stem,
         points,
-        front=features[:, :1],
-        link=np.column_stack([features[:, 1], features[:, 1] > 0]),
-        server=features[:, 2:],
+        front=columns[:, :1],
+        link=np.column_stack([columns[:, 1], columns[:, 1] > 0]),
+        server=columns[:, 2:],
         probe=None,
         digest=f"trace:{path.name}",
         version="trace",
+        scaled=True,
     )
     places = sorted({key[:2] for key in rows})
-    most = max(map(len, rows.values()))
+    measured = {key: found for key, found in rows.items() if key[3] == shape}
+    most = max(map(len, measured.values()))
     samples = np.zeros((len(places), len(points), most, 3))
     count = np.zeros((len(places), len(points)), dtype=np.int64)
-    for (kind, network, point), measured in rows.items():
+    for (kind, network, point, _), found in measured.items():
         where = places.index((kind, network)), points.index(point)
-        count[where] = len(measured)
-        samples[where][: len(measured)] = [
-            [row["front_ms"], row["link_ms"], row["server_ms"]] for row in measured
+        count[where] = len(found)
+        samples[where][: len(found)] = [
+            [row["front_ms"], row["link_ms"], row["server_ms"]] for row in found
         ]
+    without = [places[place] for place in np.flatnonzero(~(count > 0).any(axis=1))]
+    if without:
+        where_not = " on ".join(without[0])
+        raise InputError(f"{path}: nothing was measured at shape {shape!r} for {where_not}")
     expected = samples.sum(axis=2) / np.maximum(count, 1)[..., None]
     place_of = np.arange(devices) % len(places)
     return World(
@@ -103,8 +136,14 @@ def trace_world(path: Path, devices: int) -> World:
 
 
 def _ordered_points(rows: dict[Key, list[Row]]) -> list[str]:
-    """Raw input first, local last: by work on the device, and at equal work by what is sent."""
-    work = {point: _features(rows, point) for point in {key[2] for key in rows}}
+    """Raw input first, local last: by work on the device, and at equal work by what is sent, at
+    the largest shape that each was measured at."""
+    work = {
+        point: max(
+            found for shape in {key[3] for key in rows} if (found := _features(rows, point, shape))
+        )
+        for point in {key[2] for key in rows}
+    }
     points = sorted(work, key=lambda point: (work[point][0], -work[point][1]))
     if len(points) < 2:
         raise InputError("a trace needs at least two partition points")
@@ -115,14 +154,18 @@ def _ordered_points(rows: dict[Key, list[Row]]) -> list[str]:
     return points
 
 
-def _features(rows: dict[Key, list[Row]], point: str) -> tuple[float, float, float]:
-    """Front MACs, bytes and back MACs: properties of the model, the same in every row."""
+def _features(
+    rows: dict[Key, list[Row]], point: str, shape: str
+) -> tuple[float, float, float] | None:
+    """Front MACs, bytes and back MACs: properties of the model, the same in every row of a shape;
+    None: never measured."""
     found = {
         (row["front_macs"], row["bytes"], row["back_macs"])
         for key, measured in rows.items()
-        if key[2] == point
+        if key[2:] == (point, shape)
         for row in measured
     }
     if len(found) > 1:
-        raise InputError(f"point {point!r} has rows with different bytes or MACs")
-    return next(iter(found))
+        of = f" of shape {shape!r}" if shape else ""
+        raise InputError(f"point {point!r} has rows{of} with different bytes or MACs")
+    return next(iter(found), None)

@@ -73,6 +73,7 @@ class World:
     samples: Array = field(default_factory=lambda: np.zeros((0, 0, 0, 3)))
     sample_count: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     # (places, choices, most, 3) measured rounds to draw from instead of noise, and how many
+    sizes: tuple[World, ...] = ()  # of the input, this world at each; empty: it has one size
 
     def __post_init__(self) -> None:
         # Compiled code does not check its indices: what it is given must fit.
@@ -118,6 +119,14 @@ class World:
         place = self.place_of[device]
         link = self.link_fixed_ms + self.link_ms[place]
         return self.front_ms[place], link, self.server_ms[place]
+
+    def at(self, draw: float) -> tuple[World, float]:
+        """This world at the size of the input that a uniform draw says, each as often, and a draw
+        that is left for something else."""
+        if not self.sizes:
+            return self, draw
+        size, rest = divmod(draw * len(self.sizes), 1.0)
+        return self.sizes[int(size)], rest
 
     def episode(
         self,
