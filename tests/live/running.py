@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cans.learning import Hyperparameters, policy_named
+from cans.live.server.accepting.accepted import AcceptedModels
 from cans.live.server.model_folder import ModelFolder
 from cans.live.server.server import EdgeServer, ServerOptions
 from cans.live.split import SplitModel
@@ -29,8 +30,9 @@ class Running:
         models: Sequence[SplitModel],
         options: ServerOptions,
         folder: ModelFolder | None = None,
+        accepted: AcceptedModels | None = None,
     ) -> None:
-        self._folder = folder
+        self._folder, self._accepted = folder, accepted
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._started = threading.Event()
@@ -45,7 +47,7 @@ class Running:
     def _main(self, models: Sequence[SplitModel], options: ServerOptions) -> None:
         async def main() -> None:
             try:
-                async with EdgeServer(models, options, self._folder) as self.server:
+                async with EdgeServer(models, options, self._folder, self._accepted) as self.server:
                     self._started.set()
                     await self._stop.wait()
             except BaseException as error:
@@ -61,8 +63,8 @@ class Running:
         options.setdefault("terms", terms())
         options.setdefault("listen", "127.0.0.1:0")
         options.setdefault("drain_seconds", 2.0)
-        folder = options.pop("folder", None)
-        return cls(models, ServerOptions(**options), folder)
+        folder, accepted = options.pop("folder", None), options.pop("accepted", None)
+        return cls(models, ServerOptions(**options), folder, accepted)
 
     @property
     def address(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ import onnxruntime as ort
 import pytest
 
 import cans
+from cans.live.device.options import DeviceKeywords
 from live.running import running
 from program.networks import classifier, picture, served
 
@@ -53,6 +55,16 @@ def test_a_helped_session_gives_what_onnxruntime_gives(model) -> None:
         assert session.get_modelmeta().graph_name == plain.get_modelmeta().graph_name
         session.close()
         assert_same(session.run(None, feed), plain.run(None, feed))
+
+
+def test_its_keywords_are_those_of_a_device(model) -> None:
+    device = inspect.signature(cans.Device).parameters
+    own = set(device) - {"server", "model", "type"}
+    assert set(DeviceKeywords.__annotations__) == own
+    for name in own:
+        assert device[name].annotation == DeviceKeywords.__annotations__[name].__forward_arg__
+    with pytest.raises(TypeError, match="'netwrk'"):
+        cans.InferenceSession(model, server="127.0.0.1:9", netwrk="lab")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,10 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Sessions wait for their device before they start.")
     ] = False,
+    send_model: Annotated[
+        bool,
+        typer.Option("--send-model/--no-send-model", help="Give a server what it lacks."),
+    ] = True,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")] = False,
     tls_ca: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
@@ -54,7 +58,7 @@ def run(
     parse_servers(server)
     options: dict[str, object] = {
         "server": server, "type": type_, "network": network, "deadline_ms": deadline_ms,
-        "wait": wait, "token": token,
+        "wait": wait, "token": token, "send_model": send_model,
     }  # fmt: skip
     if allow_codec:
         from cans.models.codecs.codec import get_codec

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from os import PathLike, fspath
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 from weakref import finalize
 
@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from cans.errors import CansError
 from cans.live.device.device import Device
+from cans.live.device.options import DeviceKeywords
 from cans.live.device.reporting.report import Report
 from cans.models.run.executor import Executor
 
 _log = logging.getLogger("cans.session")
+_STARTING = "its device is still starting"
 Feeds = Mapping[str, Any]
 
 
@@ -36,21 +38,32 @@ class Helper:
         source: str | bytes | PathLike[str],
         whole: Any,
         server: str,
-        options: dict[str, Any],
+        make: Callable[..., Device],
+        options: DeviceKeywords,
         wait: bool,
+        is_open: bool,
     ) -> None:
+        """`is_open`: the file leaves dimensions of inputs open, which the server knows or the first
+        feed shows."""
         self._whole = whole  # onnxruntime's session, for runs that the device keeps to itself
-        self._server, self._options = server, options
+        self._server, self._make, self._options = server, make, options
+        self._waits_for_feed = is_open and options.get("shapes") is None
+        self._feed_seen = Lock()
         self._device: Device | None = None
         self._inputs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         self._outputs: frozenset[str] = frozenset()
         self._closed = Event()
-        self.reason = "its device is still starting"  # why the session runs locally
+        self.reason = _STARTING  # why the session runs locally
         self.name, self._model = self._file(source)
-        self._starting = Thread(target=self._start, name="cans-session", daemon=True)
-        self._starting.start()
+        if self._waits_for_feed:  # a server that knows the shapes has the model already
+            options = {**options, "send_model": False}
+        self._begin(options, wait)
+
+    def _begin(self, options: DeviceKeywords, wait: bool) -> None:
+        starting = Thread(target=self._start, args=(options,), name="cans-session", daemon=True)
+        starting.start()
         if wait:
-            self._starting.join()
+            starting.join()
 
     def _file(self, source: str | bytes | PathLike[str]) -> tuple[str, str]:
         """(what to call the model, its file); bytes become a file while they are needed."""
@@ -64,9 +77,9 @@ class Helper:
         Path(path).write_bytes(source)
         return "a model in memory", path
 
-    def _start(self) -> None:
+    def _start(self, options: DeviceKeywords) -> None:
         try:
-            device = Device(self._server, model=self._model, **self._options)
+            device = self._make(model=self._model, **options)
         except CansError as error:
             self._stay_local(str(error))
             return
@@ -90,7 +103,10 @@ class Helper:
 
     def _stay_local(self, reason: str) -> None:
         self.reason = " ".join(reason.split())
-        if not self._closed.is_set():
+        if self._waits_for_feed:
+            self.reason = "the shapes of its inputs are open until the first feed"
+            _log.info("%s runs locally: %s", self.name, self.reason)
+        elif not self._closed.is_set():
             _log.warning("%s runs locally: %s", self.name, self.reason)
 
     @property
@@ -101,6 +117,8 @@ class Helper:
         """All outputs, or None: the session should do it."""
         device = self._device
         if device is None or not device.joined:
+            if self._waits_for_feed and device is None and self.reason != _STARTING:
+                self._begin_with(feeds)
             return None
         if feeds.keys() != self._inputs.keys() or (names and not self._outputs.issuperset(names)):
             return None
@@ -127,6 +145,17 @@ class Helper:
                 return None
         fits = isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype
         return value if fits else None
+
+    def _begin_with(self, feeds: Feeds) -> None:
+        """The server does not know the shapes that the file leaves open: these are those."""
+        with self._feed_seen:
+            known = all(isinstance(each, np.ndarray) for each in feeds.values())
+            if not self._waits_for_feed or not known or self._closed.is_set():
+                return
+            self._waits_for_feed = False
+        self.reason = _STARTING
+        shapes = {name: each.shape for name, each in feeds.items()}
+        self._begin({**self._options, "shapes": shapes}, wait=False)
 
     def close(self) -> None:
         self._closed.set()

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from os import PathLike
 from threading import Lock
-from typing import Any
+from typing import Any, Unpack
 from weakref import finalize
 
 import onnxruntime
 
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
+from cans.live.device.device import Device
+from cans.live.device.options import DeviceKeywords
 from cans.live.device.reporting.report import Report
 from cans.models.codecs.codec import all_codecs
 from cans.program.helper import Helper
-
-_RUNTIME_KEYWORDS = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
 
 
 class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     """`onnxruntime.InferenceSession` with the help of a server.
 
     `server` and `type` are those of `cans.Device`, and so is every further keyword. Tensors travel
-    lossless unless `constraints` allow more. `wait=False` returns at once: the session runs locally
+    lossless unless `constraints` allow more, and a server that lacks the model is given it if it
+    takes models (unless `send_model=False`). `wait=False` returns at once: the session runs locally
     until its device has started. Safe to use from several threads.
     """
 
@@ -42,10 +44,19 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         server: str | None,
         type: str = "auto",
         wait: bool = True,
-        **options: Any,
+        disabled_optimizers: Sequence[str] | None = None,
+        enable_fallback: int = 1,
+        read_config_from_model: int = 0,
+        **options: Unpack[DeviceKeywords],
     ) -> None:
-        runtime = {name: options.pop(name) for name in _RUNTIME_KEYWORDS if name in options}
-        super().__init__(path_or_bytes, sess_options, providers, provider_options, **runtime)
+        unknown = options.keys() - DeviceKeywords.__annotations__
+        if unknown:
+            raise TypeError(f"InferenceSession has no keyword {min(unknown)!r}")
+        super().__init__(
+            path_or_bytes, sess_options, providers, provider_options,
+            disabled_optimizers=disabled_optimizers, enable_fallback=enable_fallback,
+            read_config_from_model=read_config_from_model,
+        )  # fmt: skip
         self._helper: Helper | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._making_threads = Lock()
@@ -55,8 +66,11 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             raise InputError("server must be HOST:PORT")
         if self.get_providers()[0] == "CPUExecutionProvider":
             options.setdefault("constraints", Constraints(allow_codec=lossless_codecs()))
+            options.setdefault("send_model", True)
+            is_open = any(not isinstance(n, int) for i in self.get_inputs() for n in i.shape)
+            make = partial(Device, server, type=type)
             self._helper = Helper(
-                path_or_bytes, _Plain(self._sess), server, {"type": type, **options}, wait
+                path_or_bytes, _Plain(self._sess), server, make, options, wait, is_open
             )
             finalize(self, self._helper.close)
 

@@ -95,6 +95,13 @@ def device(
     traces: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
     ] = None,
+    send_model: Annotated[
+        bool, typer.Option("--send-model", help="To a server that lacks it and takes models.")
+    ] = False,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=1x3x224x224", help="Of open inputs of a model that is sent."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document at the end.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -105,6 +112,7 @@ def device(
     from cans.live.device.hooks import Hooks
     from cans.live.device.local import parse_exit
     from cans.live.logs import start_logging
+    from cans.models.run.inputs import parse_shapes
 
     if obey and (as_json or log_jsonl is not None):
         raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
@@ -123,7 +131,7 @@ def device(
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
         hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
         provider=provider or (), threads=threads, optimisation=optimisation,
-        prepare=prepare, traces=traces,
+        prepare=prepare, traces=traces, send_model=send_model, shapes=parse_shapes(shape or []),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from cans.errors import InputError
 from cans.models.commands import OptimisationOption, ProviderOption
 
 if TYPE_CHECKING:
+    from cans.live.server.accepting.accepted import AcceptedModels
     from cans.live.server.server import EdgeServer
     from cans.live.split import Cutting, SplitModel
     from cans.live.wire.terms import Terms
@@ -48,6 +49,12 @@ def serve(
         Path | None,
         typer.Option(metavar="DIR", help="Every model in a folder; new files are noticed."),
     ] = None,
+    accept_models: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Take models from devices; a token is a must."),
+    ] = None,
+    max_models: Annotated[int, typer.Option(help="That devices give; least used go.")] = 16,
+    max_model_mb: Annotated[int, typer.Option(help="Largest that a device gives.")] = 1024,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT")] = "0.0.0.0:7070",
     store: Annotated[
         str, typer.Option(metavar="URL", help="sqlite:FILE, postgresql://... or memory:")
@@ -154,14 +161,26 @@ def serve(
         queue=queue, largest_message=max_message_mb << 20, keep_days=keep_days, **more,
     )  # fmt: skip
     cutting = _cutting(max_tensors, max_points, image, shape or [])
-    if not model and model_dir is None:
-        raise InputError("give --model (an ONNX file or a built-in name) or --model-dir")
+    if not model and model_dir is None and accept_models is None:
+        raise InputError("give --model (an ONNX file or a built-in name), --model-dir or "
+                         "--accept-models")  # fmt: skip
+    if accept_models is not None and cluster is not None:
+        raise InputError("--accept-models and --cluster do not go together")
 
-    def load(source: str | Path) -> SplitModel:
+    def load(source: str | Path, cut: Cutting = cutting, to_send: bool = True) -> SplitModel:
         return split(
-            load_model(source, cutting), cutting, codecs=codec or ["float32"], features=features,
-            runtime=runtime, to_send=True,
+            load_model(source, cut), cut, codecs=codec or ["float32"], features=features,
+            runtime=runtime, to_send=to_send,
         )  # fmt: skip
+
+    accepted: AcceptedModels | None = None
+    if accept_models is not None:
+        from cans.live.server.accepting import accepted as given
+        from cans.live.split import Cutting
+
+        limits = {"largest": max_model_mb << 20, "most": max_models}
+        how = given.AcceptOptions(accept_models, **limits, cutting=Cutting(max_tensors, max_points))
+        accepted = given.AcceptedModels(how, lambda path, cut: load(path, cut, to_send=False))
 
     models = [load(each) for each in model or ()]
     folder = ModelFolder(model_dir, load) if model_dir is not None else None
@@ -187,12 +206,12 @@ def serve(
             page = show_page(server, dashboard, dashboard_token)
             closing.append(page)
             typer.echo(f"live page: {page.address}", err=True)
-        names = ", ".join(each.name for each in server.catalogue.models)
+        names = ", ".join(each.name for each in server.catalogue.models) or "what devices send"
         typer.echo(f"serving {names} on port {server.port}", err=True)
 
     closing: list[Closing] = []
     try:
-        asyncio.run(serve_models(models, options, ready, folder))
+        asyncio.run(serve_models(models, options, ready, folder, accepted))
     finally:
         for thing in closing:
             thing.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
@@ -36,6 +36,7 @@ from cans.live.device.servers.contact import Contact, Kept
 from cans.live.device.servers.route import BreakerSettings, Route
 from cans.live.device.servers.session import Session
 from cans.live.device.start.enrolment import Enrolment
+from cans.live.device.start.offering import Offer
 from cans.live.device.start.startup import (
     OwnModel,
     first_welcome,
@@ -102,6 +103,8 @@ class Device:
         threads: int = 1,
         optimisation: str = "all",
         traces: str | None = None,
+        send_model: bool = False,
+        shapes: Mapping[str, Sequence[int]] | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Join a server, or go on alone until one answers.
@@ -123,7 +126,9 @@ class Device:
         none: the CPU. Devices of other providers learn apart.
         threads: of one front-end; 0: all cores. optimisation: how much graphs are rewritten.
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
-        progress: called with the bytes so far and in all while a model is fetched.
+        send_model: to a server that lacks it, if it takes models (`cans serve --accept-models`).
+        shapes: of inputs that the file leaves open, for a server that does not know them.
+        progress: called with the bytes so far and in all while a model is fetched or sent.
         """
         providers = (provider,) if isinstance(provider, str) else provider
         self.options = DeviceOptions(
@@ -133,7 +138,8 @@ class Device:
             constraints=constraints or Constraints(), local=local, exit=tuple(exit),
             accuracy=accuracy or AccuracyBudget(),
             keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
-            runtime=RuntimeOptions.parse(providers, threads, optimisation),
+            runtime=RuntimeOptions.parse(providers, threads, optimisation), send_model=send_model,
+            shapes=tuple((name, tuple(shape)) for name, shape in (shapes or {}).items()),
         )  # fmt: skip
         self._hooks = self._own_hooks()
         if keep_memory:
@@ -167,7 +173,9 @@ class Device:
         file = StateFile(options.state) if options.state else free_slot(_default_base(source))
         self._file = file
         state = remembered(file, options)
-        own = OwnModel(source)
+        own = OwnModel(source, dict(options.shapes))
+        if options.send_model and own.file is not None:
+            self._contact.offer = Offer(own.file, dict(options.shapes), progress)
         welcome = first_welcome(self._contact, self._route, state.identity, own.wanted)
         self.model = own.cut(
             self._contact, welcome, state, options.local, options.runtime, progress

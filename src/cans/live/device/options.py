@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
+from typing import TypedDict
 
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.device.accuracy import AccuracyBudget
+from cans.live.fetching import Progress
 from cans.live.wire.tls import ClientTls
 from cans.models.run.runtime import RuntimeOptions
 
@@ -35,6 +39,8 @@ class DeviceOptions:
     seed: int | None = None  # of warm-start points and random choices; None: by chance
     prepare: bool = False  # build and warm every front-end before the first inference
     traces: str | None = None  # HOST:PORT of an OTLP collector; None: no traces
+    send_model: bool = False  # to a server that lacks it and takes models
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of open inputs of a model that is sent
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -53,3 +59,29 @@ class DeviceOptions:
     def provider(self) -> str:
         """What executes the model first of all; devices of other providers learn apart."""
         return self.runtime.providers[0].name
+
+
+class DeviceKeywords(TypedDict, total=False):
+    """The keywords of `cans.Device` beside server, model and type; it says what each means."""
+
+    network: str
+    name: str | None
+    state: str | PathLike[str] | None
+    token: str | None
+    tls: ClientTls | None
+    deadline_ms: float
+    connect_seconds: float
+    constraints: Constraints | None
+    accuracy: AccuracyBudget | None
+    local: bool
+    exit: Sequence[tuple[str, float]]
+    keep_memory: bool
+    seed: int | None
+    prepare: bool
+    provider: str | Sequence[str]
+    threads: int
+    optimisation: str
+    traces: str | None
+    send_model: bool
+    shapes: Mapping[str, Sequence[int]] | None
+    progress: Progress | None

@@ -108,9 +108,12 @@ class BackEnds:
     def largest(self) -> int:
         """Bytes of the largest request that fits any table, tensors only."""
         return max(
-            sum(largest_payload(each) for each in point.tensors)
-            for model in self._catalogue.models
-            for point in model.points[:-1]
+            (
+                sum(largest_payload(each) for each in point.tensors)
+                for model in self._catalogue.models
+                for point in model.points[:-1]
+            ),
+            default=0,
         )
 
     async def run(

@@ -25,6 +25,7 @@ class Catalogue:
         given = tuple(models)
         self._by_digest = {each.digest: each for each in given}
         self._by_name = {each.name: each for each in given}
+        self._given: set[str] = set()  # names of models that devices gave
         if len(self._by_name) < len(given):
             raise InputError("two models have the same name; rename a file")
         self.shared_parts = tuple(part for part in terms.policy.parts if part.shared)
@@ -38,24 +39,32 @@ class Catalogue:
     def models(self) -> tuple[SplitModel, ...]:
         return tuple(self._by_name.values())
 
-    def put(self, model: SplitModel) -> None:
-        """Offer a model, instead of the one of the same name if there is one."""
+    def put(self, model: SplitModel, given: bool = False) -> None:
+        """Offer a model, instead of the one of the same name if there is one; `given`: by a device,
+        so that nobody gets it who has not asked for it."""
         self.remove(model.name)
+        if given:
+            self._given.add(model.name)
         self._by_name[model.name] = self._by_digest[model.digest] = model
 
     def remove(self, name: str) -> None:
         """Offer a model no longer; requests that have it run to their end."""
+        self._given.discard(name)
         old = self._by_name.pop(name, None)
         if old is not None and self._by_digest.get(old.digest) is old:
             del self._by_digest[old.digest]
 
+    def has(self, digest: str) -> bool:
+        return digest in self._by_digest
+
     def find(self, wanted: str) -> SplitModel:
         """A model by digest or name; without either, the only one there is."""
-        if not wanted and len(self.models) == 1:
-            return self.models[0]
+        own = [each for each in self.models if each.name not in self._given]
+        if not wanted and len(own) == 1:
+            return own[0]
         found = self._by_digest.get(wanted) or self._by_name.get(wanted)
         if found is None:
-            names = ", ".join(self._by_name)
+            names = ", ".join(self._by_name) or "none"
             raise Refused(f"no model {wanted[:64]!r} here; there are: {names[:500]}", "NOT_FOUND")
         return found
 

@@ -7,12 +7,13 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from cans.errors import RemoteProtocolError, StoreError
+from cans.errors import Refused, RemoteProtocolError, StoreError
 from cans.learning import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.grouping import AUTO, Family
 from cans.learning.part import pool_key
 from cans.live.clock import Clock
 from cans.live.sending import chunks
+from cans.live.server.accepting.accepted import AcceptedModels
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.door.gate import Pieces
@@ -36,7 +37,7 @@ from cans.live.wire.messages import (
     WatchRequest,
     Welcome,
 )
-from cans.live.wire.model_files import FetchRequest, ModelChunk
+from cans.live.wire.model_files import FetchRequest, ModelChunk, ModelPiece, ModelReceipt
 
 _log = logging.getLogger(__name__)
 MOST_SCOPES = 4  # of one part that a device may watch at a time: its own, and while it moves
@@ -53,6 +54,7 @@ class EdgeService:
         clock: Clock,
         largest_message: int,
         recorder: Recorder,
+        accepted: AcceptedModels | None = None,
     ) -> None:
         self.name = name
         self._catalogue = catalogue
@@ -63,6 +65,7 @@ class EdgeService:
         self._largest = largest_message
         self._recorder = recorder
         self._happenings = recorder.happenings
+        self._accepted = accepted  # models that devices give; None: none are taken
 
     # --- Join ---
 
@@ -70,6 +73,7 @@ class EdgeService:
         identity = request.identity
         caller.may_speak_for(identity.device)
         model = self._catalogue.find(request.model)
+        self._used(model)
         group = await self._group_if_it_can(model, request)
         learning = identity._replace(type=group or identity.type)
         keys = self._keys(model, learning)
@@ -142,6 +146,7 @@ class EdgeService:
     async def _infer(
         self, model: SplitModel, header: InferHeader, tensors: Sequence[memoryview], caller: Caller
     ) -> InferReply:
+        self._used(model)
         self._account(header.device, header.account)  # of earlier inferences: before this one
         merging = asyncio.ensure_future(self._merge_if_it_can(header.uploads, caller))
         try:
@@ -227,6 +232,18 @@ class EdgeService:
         with self._quotas.fetching(caller.account, self._clock.now()):
             async for chunk in chunks(model, request.file, request.offset):
                 yield chunk
+
+    # --- SendModel ---
+
+    async def send_model(self, piece: ModelPiece, caller: Caller) -> ModelReceipt:
+        caller.speak()
+        if self._accepted is None:
+            raise Refused("this server takes no models from devices", "UNIMPLEMENTED")
+        return await self._accepted.take(piece, self._catalogue)
+
+    def _used(self, model: SplitModel) -> None:
+        if self._accepted is not None:
+            self._accepted.used(model.digest)
 
 
 def _updates(downloads: Iterable[Download]) -> tuple[PoolUpdate, ...]:

@@ -6,12 +6,14 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from cans.errors import InputError
 from cans.learning import Policy
 from cans.learning.policies import DEFAULT_POLICY
+from cans.live.server.accepting.accepted import AcceptedModels, AcceptOptions
 from cans.live.server.server import EdgeServer, ServerOptions
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import load_model, split
@@ -24,7 +26,8 @@ class Server:
 
     `models` are ONNX files or names of built-in models. `listen` is HOST:PORT (port 0: any free
     one), `store` is where pools live (sqlite:FILE, postgresql://..., or memory:), `policy` how the
-    fleet learns, and `codecs` how crossing tensors may travel.
+    fleet learns, and `codecs` how crossing tensors may travel. Devices may give models of their own
+    if there is a folder for them, `accept_models`.
     """
 
     def __init__(
@@ -35,15 +38,22 @@ class Server:
         store: str = "memory:",
         policy: str | Policy | None = None,
         codecs: Sequence[str] = ("float32",),
+        accept_models: str | PathLike[str] | None = None,
     ) -> None:
-        if not models:
-            raise InputError("a server needs at least one model")
+        if not models and accept_models is None:
+            raise InputError("a server needs at least one model, or a folder for those of devices")
         chosen = policy if isinstance(policy, Policy) else find_policy(policy or DEFAULT_POLICY)
         self._options = ServerOptions(
             Terms(chosen, fresh_pools=chosen.fresh), listen, store, drain_seconds=2.0
         )
         self._host = listen.rpartition(":")[0]
         self._models = [_split(each, codecs) for each in models]
+        self._accepted: AcceptedModels | None = None
+        if accept_models is not None:
+            self._accepted = AcceptedModels(
+                AcceptOptions(Path(accept_models)),
+                lambda path, cutting: split(load_model(path, cutting), cutting, codecs=codecs),
+            )
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
         self._started = threading.Event()
@@ -69,7 +79,9 @@ class Server:
     def _main(self) -> None:
         async def serve() -> None:
             try:
-                async with EdgeServer(self._models, self._options) as server:
+                async with EdgeServer(
+                    self._models, self._options, accepted=self._accepted
+                ) as server:
                     self._port = server.port
                     self._started.set()
                     await self._end.wait()

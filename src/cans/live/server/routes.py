@@ -12,7 +12,7 @@ from cans.live.server.open_inference import OpenInferenceService
 from cans.live.wire.account import StatusRequest
 from cans.live.wire.inference import InferRequest
 from cans.live.wire.messages import JoinRequest, ProbeRequest, SyncRequest, WatchRequest
-from cans.live.wire.model_files import FetchRequest
+from cans.live.wire.model_files import FetchRequest, ModelPiece
 from cans.live.wire.open_inference import (
     WholeRequest,
     model_metadata_request,
@@ -33,6 +33,7 @@ def handlers(gate: Gate, edge: EdgeService, whole: OpenInferenceService) -> list
         "Probe": answers("Probe", ProbeRequest.from_bytes, edge.probe),
         "Watch": streams("Watch", WatchRequest.from_bytes, edge.watch),
         "Status": answers("Status", StatusRequest.from_bytes, edge.status),
+        "SendModel": answers("SendModel", ModelPiece.from_bytes, edge.send_model),
         "FetchModel": streams("FetchModel", FetchRequest.from_bytes, edge.fetch_model),
     }
     public = {

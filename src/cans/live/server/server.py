@@ -17,6 +17,7 @@ import grpc
 
 from cans.errors import InputError, RunError
 from cans.live.clock import Clock
+from cans.live.server.accepting.accepted import AcceptedModels
 from cans.live.server.backends import BackEndPool, BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.cluster.options import ClusterOptions
@@ -68,11 +69,17 @@ class ServerOptions:
         if not self.keep_days >= 1.0:
             raise InputError("--keep-days must be at least 1")
 
-    def warn_if_open(self, strict: bool) -> None:
-        """One line if everyone on the network may use this server; `strict`: an error."""
+    @property
+    def is_open(self) -> bool:
+        """Whether everyone on the network may use this server."""
         host = self.listen.rpartition(":")[0].strip("[]")
         mutual = self.tls is not None and self.tls.client_authority is not None
-        if self.tokens is not None or mutual or host in ("localhost", "::1") or host[:4] == "127.":
+        loopback = host in ("localhost", "::1") or host[:4] == "127."
+        return self.tokens is None and not mutual and not loopback
+
+    def warn_if_open(self, strict: bool) -> None:
+        """One line if everyone on the network may use this server; `strict`: an error."""
+        if not self.is_open:
             return
         advice = "give --token-file or --tls-client-ca, or listen on 127.0.0.1"
         if strict:
@@ -89,13 +96,24 @@ class EdgeServer:
         models: Sequence[SplitModel],
         options: ServerOptions,
         folder: ModelFolder | None = None,
+        accepted: AcceptedModels | None = None,
     ) -> None:
-        """`folder`: what is in it is served too, as it changes."""
+        """`folder`: what is in it is served too, as it changes. `accepted`: and so is what devices
+        give."""
         self.options = options
         self._folder = folder
+        self._accepted = accepted
+        if accepted is not None and options.is_open:
+            raise InputError(
+                "--accept-models needs --token-file or --tls-client-ca beyond loopback: "
+                f"everyone who reaches {options.listen} could send models"
+            )
         self._following: asyncio.Task[None] | None = None
         models = [*models, *(folder.first() if folder is not None else ())]
         self.catalogue = Catalogue(models, options.terms)
+        given = accepted.first() if accepted is not None else []
+        for each in given:
+            self.catalogue.put(each, given=True)
         self.workers = self._pool()
         self.back_ends = BackEnds(self.catalogue, self.workers)
         self.clock = Clock()
@@ -119,14 +137,17 @@ class EdgeServer:
     def _largest_single(self) -> int:
         """Bytes of one gRPC message: larger requests travel in pieces, except whole inputs of
         clients that know nothing of pieces."""
-        inputs = max(sum(each.nbytes for each in model.inputs) for model in self.catalogue.models)
+        inputs = max(
+            (sum(each.nbytes for each in model.inputs) for model in self.catalogue.models),
+            default=0,
+        )
         return min(max(WHOLE, 2 * inputs) + SLACK, self.options.largest_message)
 
     def _gate(self) -> Gate:
         options = self.options
         mutual = options.tls is not None and options.tls.client_authority is not None
         each = max(options.in_flight // 8, self.back_ends.largest() + self.single)
-        if self._folder is not None:  # whose next model may be larger
+        if self._folder is not None or self._accepted is not None:  # whose next model may be larger
             each = max(each, options.largest_message + self.single)
         room = Room(max(options.in_flight, each), each)
         tokens = TokenFile(options.tokens) if options.tokens else None
@@ -163,7 +184,7 @@ class EdgeServer:
         name = f"{socket.gethostname()}:{os.getpid()}"
         edge = EdgeService(
             name, self.catalogue, self.pools, self.back_ends, self.quotas, self.clock,
-            self.options.largest_message, self.recorder,
+            self.options.largest_message, self.recorder, self._accepted,
         )  # fmt: skip
         whole = OpenInferenceService(self.catalogue, self.back_ends)
         self._server.add_generic_rpc_handlers(handlers(self.gate, edge, whole))
@@ -223,9 +244,11 @@ async def serve(
     options: ServerOptions,
     ready: Callable[[EdgeServer], None] | None = None,
     folder: ModelFolder | None = None,
+    accepted: AcceptedModels | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    made = EdgeServer(models, options, folder)  # before the signals: a cluster's library takes them
+    # Before the signals: a cluster's library takes them.
+    made = EdgeServer(models, options, folder, accepted)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):

@@ -24,7 +24,7 @@ from cans.live.wire.messages import (
     WatchRequest,
     Welcome,
 )
-from cans.live.wire.model_files import FetchRequest, ModelChunk
+from cans.live.wire.model_files import FetchRequest, ModelChunk, ModelPiece, ModelReceipt
 from cans.live.wire.status import translated
 from cans.live.wire.tls import ClientTls
 
@@ -110,6 +110,7 @@ class Link:
         self._probe = self._channel.unary_unary(path + "Probe")
         self._watch = self._channel.unary_stream(path + "Watch")
         self._fetch = self._channel.unary_stream(path + "FetchModel")
+        self._send_model = self._channel.unary_unary(path + "SendModel")
         self._status = self._channel.unary_unary(path + "Status")
 
     def renew(self) -> None:
@@ -153,6 +154,11 @@ class Link:
     def fetch(self, request: FetchRequest) -> Stream[ModelChunk]:
         call = self._fetch(request.to_bytes(), metadata=self._metadata)
         return Stream(call, ModelChunk.from_bytes)
+
+    def send_model(self, piece: ModelPiece, seconds: float) -> ModelReceipt:
+        """Give a piece of a model; raises why the server does not take it."""
+        data = piece.to_bytes()
+        return self._start(self._send_model, data, seconds, ModelReceipt.from_bytes).result()
 
     def status(self, request: StatusRequest, seconds: float) -> str:
         """What the fleet does, as a JSON document."""

@@ -13,12 +13,13 @@ from functools import partial
 from threading import Lock, Thread
 from time import sleep
 
-from cans.errors import CansError, RunError, Unreachable
+from cans.errors import CansError, Refused, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.accounts import Accounts
 from cans.live.device.reporting.traces import Traces
+from cans.live.device.start.offering import Offer
 from cans.live.wire.account import Account
 from cans.live.wire.link import Link, Pending, Stream
 from cans.live.wire.messages import (
@@ -113,6 +114,7 @@ class Contact:
         self.traces = Traces(options.traces, options.name)
         self._stream: Stream[PoolNews] | None = None
         self._closed = False
+        self.offer: Offer | None = None  # a model for servers that lack it
         self.whole_ms = 0.0  # of the whole model on this device; 0: not measured
 
     # --- joining ---
@@ -129,7 +131,13 @@ class Contact:
         request = JoinRequest(
             identity, model, tuple(uploads), self.whole_ms, self._options.provider, moved
         )
-        return self.links[server].join(request, self._options.connect_seconds)
+        try:
+            return self.links[server].join(request, self._options.connect_seconds)
+        except Refused as error:
+            lacks = error.code == "NOT_FOUND" and self.offer is not None
+            if self.offer is None or not lacks or not self.offer.give(self.links[server]):
+                raise
+            return self.links[server].join(request, self._options.connect_seconds)
 
     def join_later(
         self, server: int, identity: DeviceIdentity, model: str, moved: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
@@ -90,12 +91,25 @@ def first_welcome(
 class OwnModel:
     """The model that the user named, if any, and what is known of it before a server is asked."""
 
-    def __init__(self, source: str | PathLike[str] | SplitModel | None) -> None:
+    def __init__(
+        self,
+        source: str | PathLike[str] | SplitModel | None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         self._source = source
+        self._own = Cutting(shapes=tuple((shapes or {}).items()))
         self._loaded: models.Model | None = None
         if source is not None and not isinstance(source, SplitModel):
             with suppress(ModelError):  # of open dimensions: those the server knows
-                self._loaded = load_model(source, Cutting())
+                self._loaded = load_model(source, self._own)
+
+    @property
+    def file(self) -> Path | None:
+        """The model file; None: the model is not one's own, or has none."""
+        if self._source is None or isinstance(self._source, SplitModel):
+            return None
+        path = Path(self._source)
+        return path if path.is_file() else None
 
     @property
     def wanted(self) -> str:
@@ -120,7 +134,7 @@ class OwnModel:
         if told is None and state.welcome:
             with suppress(CansError):  # one that this version cannot use
                 told = Welcome.from_bytes(state.welcome)
-        cutting = told.cutting if told is not None else Cutting()
+        cutting = told.cutting if told is not None else self._own
         loaded = self._loaded
         if self._source is None:
             if told is None:

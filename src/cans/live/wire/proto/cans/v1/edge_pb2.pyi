@@ -362,6 +362,32 @@ class ModelFile(_message.Message):
     sha256: str
     def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
+class ModelPiece(_message.Message):
+    __slots__ = ("model", "files", "shapes", "file", "offset", "data", "name")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    SHAPES_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    files: _containers.RepeatedCompositeFieldContainer[ModelFile]
+    shapes: _containers.RepeatedCompositeFieldContainer[TensorMeta]
+    file: int
+    offset: int
+    data: bytes
+    name: str
+    def __init__(self, model: _Optional[str] = ..., files: _Optional[_Iterable[_Union[ModelFile, _Mapping]]] = ..., shapes: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., file: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ModelReceipt(_message.Message):
+    __slots__ = ("have", "ready")
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    have: _containers.RepeatedScalarFieldContainer[int]
+    ready: bool
+    def __init__(self, have: _Optional[_Iterable[int]] = ..., ready: bool = ...) -> None: ...
+
 class Account(_message.Message):
     __slots__ = ("inferences", "row", "front", "wait", "link", "server", "total", "age_ms", "outcome", "why", "predicted_ms", "width_ms")
     INFERENCES_FIELD_NUMBER: _ClassVar[int]
