@@ -47,7 +47,7 @@ class Helper:
         feed shows."""
         self._whole = whole  # onnxruntime's session, for runs that the device keeps to itself
         self._server, self._make, self._options = server, make, options
-        self._waits_for_feed = is_open and options.get("shapes") is None
+        self._waits_for_feed = is_open and options.get("shape") is None
         self._feed_seen = Lock()
         self._device: Device | None = None
         self._inputs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
@@ -154,8 +154,8 @@ class Helper:
                 return
             self._waits_for_feed = False
         self.reason = _STARTING
-        shapes = {name: each.shape for name, each in feeds.items()}
-        self._begin({**self._options, "shapes": shapes}, wait=False)
+        shape = {name: each.shape for name, each in feeds.items()}
+        self._begin({**self._options, "shape": shape}, wait=False)
 
     def close(self) -> None:
         self._closed.set()

@@ -131,7 +131,7 @@ def device(
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
         hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
         provider=provider or (), threads=threads, optimisation=optimisation,
-        prepare=prepare, traces=traces, send_model=send_model, shapes=parse_shapes(shape or []),
+        prepare=prepare, traces=traces, send_model=send_model, shape=parse_shapes(shape or []),
     )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ class Device:
         optimisation: str = "all",
         traces: str | None = None,
         send_model: bool = False,
-        shapes: Mapping[str, Sequence[int]] | None = None,
+        shape: Mapping[str, Sequence[int]] | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Join a server, or go on alone until one answers.
@@ -127,7 +127,7 @@ class Device:
         threads: of one front-end; 0: all cores. optimisation: how much graphs are rewritten.
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
         send_model: to a server that lacks it, if it takes models (`cans serve --accept-models`).
-        shapes: of inputs that the file leaves open, for a server that does not know them.
+        shape: of inputs that the file leaves open, for a server that does not know them.
         progress: called with the bytes so far and in all while a model is fetched or sent.
         """
         providers = (provider,) if isinstance(provider, str) else provider
@@ -139,7 +139,7 @@ class Device:
             accuracy=accuracy or AccuracyBudget(),
             keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
             runtime=RuntimeOptions.parse(providers, threads, optimisation), send_model=send_model,
-            shapes=tuple((name, tuple(shape)) for name, shape in (shapes or {}).items()),
+            shapes=tuple((name, tuple(shape)) for name, shape in (shape or {}).items()),
         )  # fmt: skip
         self._hooks = self._own_hooks()
         if keep_memory:

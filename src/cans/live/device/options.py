@@ -83,5 +83,5 @@ class DeviceKeywords(TypedDict, total=False):
     optimisation: str
     traces: str | None
     send_model: bool
-    shapes: Mapping[str, Sequence[int]] | None
+    shape: Mapping[str, Sequence[int]] | None
     progress: Progress | None
