@@ -131,10 +131,10 @@ def test_types_split_a_fleet_equally_and_change_no_latency() -> None:
         assert world.segments_ms(device)[0].tolist() == few.segments_ms(device)[0].tolist()
 
 
+@pytest.mark.usefixtures("compiled")
 def test_a_study_gives_the_numbers_of_cans_simulate() -> None:
-    pytest.importorskip("numba")
     outcome = play_all(study(policy="linucb", rounds=120, devices=5), 2)
-    runs = simulate("vgg16", "linucb", rounds=120, devices=5, seeds=2).runs
+    runs = simulate("vgg16", "linucb", rounds=120, devices=5, seeds=2, engine="fast").runs
     assert outcome.regret_ms.tolist() == [run.regret_ms for run in runs]
     assert outcome.curves["regret"][0, -1] == pytest.approx(runs[0].regret_ms)
     assert outcome.checkpoints[-1] == 120

@@ -107,8 +107,12 @@ def simulate(
     if crowd:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in crowd)
         raise InputError(f"{options}: only in world 'crowded'")
+    from cans.simulation.engines.compiled import is_compiled
+    from cans.simulation.run import pick_engine
     from cans.simulation.run import simulate as run
 
+    if pick_engine(engine, rounds=seeds * rounds) == "fast" and not is_compiled():
+        typer.echo("compiling the engine, which takes a minute or two, once", err=True)
     with progress_bar(f"{policy} in {world}", seeds) as advance:
         result = run(
             model,

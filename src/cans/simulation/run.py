@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
@@ -29,6 +30,9 @@ from cans.simulation.worlds.named import make_world
 from cans.simulation.worlds.world import Gamma, Participation, World
 
 ENGINES = ("fast", "reference")
+
+FEW_ROUNDS = 30_000
+"""Up to so many rounds the object loop is done before the engine is compiled."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def simulate(
     what = Settings(model=model, policy=policy, **settings)
     world = what.make_world()  # bad values are errors before anything is compiled or started
     check_sizes(world, what.method)
-    chosen = pick_engine(engine, world)
+    chosen = pick_engine(engine, world, seeds * what.rounds)
     play = partial(play_seed, what, chosen)
     if chosen == "fast":
         compiled.compiled_functions()  # compiled or loaded before the clock starts
@@ -174,12 +178,14 @@ def check_sizes(world: World, policy: Policy) -> None:
         raise InputError(f"policy {policy.name!r} cannot play a trace whose shapes vary")
 
 
-def pick_engine(name: str | None, world: World | None = None) -> str:
-    """The compiled engine where numba is installed, unless the user says otherwise, or the rows
-    change from round to round."""
+def pick_engine(name: str | None, world: World | None = None, rounds: float = inf) -> str:
+    """The engine that is done first with so many rounds, unless the user says otherwise: the
+    compiled one where numba is installed, but a few rounds are not worth compiling it for, and it
+    cannot play a world whose rows change from round to round."""
     varies = world is not None and bool(world.sizes)
     if name is None:
-        return "fast" if compiled.numba_installed() and not varies else "reference"
+        few = rounds <= FEW_ROUNDS and not compiled.is_compiled()
+        return "fast" if compiled.numba_installed() and not few and not varies else "reference"
     if name == "fast" and varies:
         raise InputError("a trace whose shapes vary needs --engine reference")
     if name not in ENGINES:

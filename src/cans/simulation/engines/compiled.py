@@ -1,8 +1,10 @@
 """Compiles the learner's functions and the round loop with numba, without touching either.
 
 Each function is rebuilt over a namespace in which the functions it calls are already compiled, in
-the order they are written. The cache folder carries a digest of the sources, because numba looks
-only at the outermost function's file when it decides whether a cached machine code is still good.
+the order they are written. Steps of the round loop become part of it, because numba optimises every
+function together with all that it calls. The cache folder carries a digest of the sources, because
+numba looks only at the outermost function's file when it decides whether cached machine code is
+still good.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from cans.simulation.engines import fast
 COMPILED = (linear, physical, exchange, pooling, choosing, fast)
 """In this order: each module calls only functions of those before it."""
 
+ENTRIES = ("enrol", "play")
+"""What Python calls; all others are called by compiled code alone."""
+
 
 def numba_installed() -> bool:
     """Whether the compiled engine is available (extra `sim`)."""
@@ -31,35 +36,38 @@ def numba_installed() -> bool:
     return find_spec("numba") is not None
 
 
+def is_compiled() -> bool:
+    """Whether machine code of these sources is in the cache: the first run compiles for minutes."""
+    return any(_cache_folder().rglob("fast.play-*.nbi"))
+
+
 _compiling = Lock()
 
 
 def compiled_functions() -> dict[str, Callable[..., Any]]:
-    """Every function of the learner's arithmetic and of `fast`, compiled."""
+    """The functions that Python calls, compiled with the learner's arithmetic that they call."""
     with _compiling:  # the folder of the cache is a setting of the whole process
         return _compile_all()
 
 
 @cache
 def _compile_all() -> dict[str, Callable[..., Any]]:
-    import numba
     from numba.core import config
 
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_cache_folder())
     try:
-        jit = numba.njit(cache=True, nogil=True, error_model="numpy")
         functions: dict[str, Callable[..., Any]] = {}
         for module in COMPILED:
-            functions |= _compile(module, functions, jit)
-        return functions
+            functions |= _compile(module, functions)
+        return {name: _by_reference(functions[name]) for name in ENTRIES}
     finally:
         config.CACHE_DIR = before
 
 
-def _compile(
-    module: ModuleType, known: dict[str, Any], jit: Callable[..., Any]
-) -> dict[str, Callable[..., Any]]:
+def _compile(module: ModuleType, known: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    import numba
+
     namespace = {**vars(module), **known}
     compiled = {}
     for name, function in vars(module).items():
@@ -67,8 +75,26 @@ def _compile(
             rebuilt = FunctionType(function.__code__, namespace, name, function.__defaults__)
             rebuilt.__module__ = module.__name__
             rebuilt.__qualname__ = name
+            jit = numba.njit(
+                cache=True,
+                nogil=True,
+                error_model="numpy",
+                no_cpython_wrapper=name not in ENTRIES,
+                no_cfunc_wrapper=True,
+                inline="always" if module is fast and name not in ENTRIES else "never",
+            )
             namespace[name] = compiled[name] = jit(rebuilt)
     return compiled
+
+
+def _by_reference(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled function whose named tuples are handed over as one pointer each."""
+    from cans.simulation.engines.references import refer
+
+    def call(*arguments: Any) -> Any:
+        return function(*(refer(a) if isinstance(a, tuple) else a for a in arguments))
+
+    return call
 
 
 def _cache_folder() -> Path:

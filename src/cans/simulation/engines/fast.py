@@ -121,7 +121,7 @@ def enrol(
             experience(state, device, part, at_zero, per_ms, offline_ms[device, run])
         if traffic.pool_of[device, part] >= 0:
             send(state, device, part)
-            deliver(state, pools, traffic, rules, device, part, 0, 0.0)
+            deliver(state, pools, traffic, rules, device, part, state.epoch[device, part], 0.0)
             acknowledge(state, device, part)
     for device in range(devices):
         if traffic.pool_of[device, part] >= 0:
@@ -320,7 +320,7 @@ def synchronise(
     devices = traffic.frames.shape[0]
     for device in range(devices):
         send(state, device, part)
-        deliver(state, pools, traffic, rules, device, part, 0, time)
+        deliver(state, pools, traffic, rules, device, part, state.epoch[device, part], time)
         acknowledge(state, device, part)
     for device in range(devices):
         download(state, pools, traffic, device, part)
