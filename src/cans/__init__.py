@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is 
     from cans.errors import Unreachable as Unreachable
     from cans.learning import Policy as Policy
     from cans.learning.constraints import Constraints as Constraints
-    from cans.live.device.accuracy import AccuracyBudget as AccuracyBudget
     from cans.live.device.device import Device as Device
     from cans.live.device.device import Result as Result
     from cans.live.device.reporting.report import Report as Report
     from cans.live.server.embedded import Server as Server
+    from cans.live.wire.accuracy import AccuracyBudget as AccuracyBudget
     from cans.live.wire.tls import ClientTls as ClientTls
     from cans.models.points.table import PartitionTable as PartitionTable
     from cans.program.session import InferenceSession as InferenceSession
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is 
 
 # Public name -> where it lives. Imported on first use, so that a device never loads the simulator.
 _PUBLIC = {
-    "AccuracyBudget": "cans.live.device.accuracy",
+    "AccuracyBudget": "cans.live.wire.accuracy",
     "Busy": "cans.errors",
     "CansError": "cans.errors",
     "ClientTls": "cans.live.wire.tls",

@@ -261,6 +261,7 @@ def test_studies_of_the_report_are_the_same_on_a_cluster() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_report_is_the_same_on_a_cluster(tmp_path) -> None:
     """`cans reproduce --quick` as a user runs it, here and with --dask: the same claims.json."""
     here = cans_command("reproduce", "--quick", "--out", str(tmp_path / "here"))

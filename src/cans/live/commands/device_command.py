@@ -107,11 +107,11 @@ def device(
 ) -> None:
     """Run inferences on a device, with the server's help."""
     from cans.learning.constraints import Constraints
-    from cans.live.device.accuracy import AccuracyBudget
     from cans.live.device.command.runner import run_device
     from cans.live.device.hooks import Hooks
     from cans.live.device.local import parse_exit
     from cans.live.logs import start_logging
+    from cans.live.wire.accuracy import AccuracyBudget
     from cans.models.run.inputs import parse_shapes
 
     if obey and (as_json or log_jsonl is not None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -74,6 +75,12 @@ def serve(
     codec: Annotated[
         list[str] | None, typer.Option(help="How crossing tensors may travel; several times.")
     ] = None,
+    max_error: Annotated[
+        float | None, typer.Option(help="Lossy codecs may change an answer by so much.")
+    ] = None,
+    min_agreement: Annotated[
+        float | None, typer.Option(help="Or so many answers must keep their largest output.")
+    ] = None,
     features: Annotated[str, typer.Option(help="mac3, ops13 or rich.")] = "rich",
     image: Annotated[
         str, typer.Option(metavar="MEAN/STD", help="The input is a picture normalised so.")
@@ -142,12 +149,16 @@ def serve(
     from cans.live.server.server import ServerOptions
     from cans.live.server.server import serve as serve_models
     from cans.live.splitting import load_model, split
+    from cans.live.wire.accuracy import AccuracyBudget
     from cans.models.run.runtime import RuntimeOptions
 
     start_logging(log)
     keep_memory()
     numbers = {"ridge": ridge, "alpha": alpha, "beta_ms": beta_ms}
-    terms = _terms(policy, numbers, delivery, fresh, lowest_latency_ms, highest_latency_ms)
+    terms = replace(
+        _terms(policy, numbers, delivery, fresh, lowest_latency_ms, highest_latency_ms),
+        accuracy=AccuracyBudget(max_error, min_agreement),
+    )
     more: dict[str, Any] = {} if workers is None else {"workers": workers}
     runtime = RuntimeOptions.parse(provider or (), threads, optimisation)
     if cluster is not None:

@@ -24,7 +24,6 @@ from cans.learning import DeviceIdentity
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
-from cans.live.device.accuracy import AccuracyBudget
 from cans.live.device.agent import Agent
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
@@ -52,6 +51,7 @@ from cans.live.memory import keep_memory as keep_memory_of_messages
 from cans.live.preparing import prepare_fronts
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.usage import Usage
+from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.link import parse_servers
 from cans.live.wire.tls import ClientTls
 from cans.models.run.runtime import RuntimeOptions

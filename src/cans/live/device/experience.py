@@ -24,6 +24,7 @@ from cans.learning.part import pool_key
 from cans.live.device.start.statefile import StateWriter
 from cans.live.device.timing import believable
 from cans.live.split import SplitModel
+from cans.live.wire.accuracy import Compared
 from cans.live.wire.messages import PoolUpdate, Welcome
 from cans.live.wire.state import DeviceState, RefusedUploads
 from cans.live.wire.terms import Terms
@@ -41,6 +42,7 @@ class Experience:
         self._writer = writer
         self._model = model
         self.terms: Terms | None = None
+        self.compared: tuple[Compared, ...] = ()  # what the fleet found of lossy choices
         self.learner: DeviceLearner | None = None
         self._together = self._lasting = False  # inside `one_commit`, and what it has to do
         self._group = ""  # that the server found; empty: none, the type counts
@@ -71,6 +73,7 @@ class Experience:
         if not self._same(terms, table) or welcome.group != self._group:
             self._group = welcome.group
             self._begin(terms, table)
+        self.compared = welcome.compared
         self.adopt(welcome.pools)
         self._state = replace(self._state, welcome=welcome.without_pools().to_bytes())
 

@@ -11,8 +11,8 @@ from typing import TypedDict
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
-from cans.live.device.accuracy import AccuracyBudget
 from cans.live.fetching import Progress
+from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.tls import ClientTls
 from cans.models.run.runtime import RuntimeOptions
 

@@ -59,7 +59,7 @@ class Requests:
         self._experience = experience
         self._contact = contact
         self._hooks = hooks
-        self.accuracy = Accuracy(options.accuracy, model, random)
+        self.accuracy = Accuracy(options, model, random, experience, contact.accounts)
         self._chooser = Chooser(options, experience, random, hooks, self.accuracy)
         self._explainer = Explainer(model, experience)
         self.abandonment = Abandonment()

@@ -19,6 +19,7 @@ from cans.live.server.catalogue import Catalogue
 from cans.live.server.door.gate import Pieces
 from cans.live.server.door.identity import Caller
 from cans.live.server.door.quotas import Quotas
+from cans.live.server.fleet.accuracy import FleetAccuracy
 from cans.live.server.fleet.happenings import Accounted, Answered, Joined, Watching
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.fleet.status import status_document
@@ -66,6 +67,7 @@ class EdgeService:
         self._recorder = recorder
         self._happenings = recorder.happenings
         self._accepted = accepted  # models that devices give; None: none are taken
+        self._accuracy = FleetAccuracy()
 
     # --- Join ---
 
@@ -80,6 +82,7 @@ class EdgeService:
         self._pools.claims.joined(identity.device, [*self._keys(model, identity), *keys])
         merged = await self._merge(request.uploads, caller)
         current = await self._load_if_it_can(keys)
+        self._accuracy.joined(identity.device, model)
         self._happenings.add(Joined(self._clock.now(), learning, model.digest))
         _log.info("device joined", extra={**identity._asdict(), "model": model.name})
         return Welcome(
@@ -93,6 +96,7 @@ class EdgeService:
             model.name,
             model.files[0].sha256 if model.files else "",
             group,
+            self._accuracy.known(model),
         )
 
     async def _group_if_it_can(self, model: SplitModel, request: JoinRequest) -> str:
@@ -188,6 +192,7 @@ class EdgeService:
 
     def _account(self, device: str, account: Account | None) -> None:
         if account is not None:
+            self._accuracy.told(device, account.compared)
             self._happenings.add(Accounted(self._clock.now(), device, account))
 
     async def _merge(self, uploads: Sequence[Upload], caller: Caller) -> tuple[PoolUpdate, ...]:

@@ -12,6 +12,7 @@ from math import floor, isfinite
 from typing import Any, NamedTuple
 
 from cans.errors import RemoteProtocolError
+from cans.live.wire.accuracy import Compared, compared_in, compared_out
 from cans.live.wire.learned import integer, name, parse
 from cans.live.wire.proto import edge
 
@@ -45,6 +46,7 @@ class Account:
     why: str = ""  # the last choice was made; empty: as told before
     predicted_ms: tuple[float, ...] = ()  # of every choice; empty: as told before
     width_ms: tuple[float, ...] = ()  # what a lower confidence bound is below that
+    compared: tuple[Compared, ...] = ()  # answers, since the last account
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def account_out(account: Account) -> Any:
         why=account.why[:LONGEST_WHY],
         predicted_ms=account.predicted_ms,
         width_ms=account.width_ms,
+        compared=compared_out(account.compared),
     )
     if any(each.outcome for each in rounds):
         message.outcome.extend(each.outcome for each in rounds)
@@ -129,8 +132,9 @@ def account_in(message: Any) -> Account:
     if len(message.why) > LONGEST_WHY:
         raise RemoteProtocolError(f"a reason of {len(message.why)} characters")
     return Account(
-        integer(message.inferences, "number of inferences"), rounds, message.why, predicted, width
-    )
+        integer(message.inferences, "number of inferences"), rounds, message.why, predicted, width,
+        compared_in(message.compared),
+    )  # fmt: skip
 
 
 def _hundredths(milliseconds: Sequence[float]) -> list[int]:

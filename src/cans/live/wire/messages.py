@@ -18,6 +18,7 @@ from cans.learning import DeviceIdentity, Download, PartitionTable, PoolKey, Upl
 from cans.live.split import Cutting
 from cans.live.wire import learned, terms
 from cans.live.wire.account import Account, account_in, account_out
+from cans.live.wire.accuracy import Compared, compared_in, compared_out
 from cans.live.wire.learned import clock_time, integer, name, parse
 from cans.live.wire.proto import edge
 from cans.live.wire.terms import Terms
@@ -94,6 +95,7 @@ class Welcome:
     model_name: str = ""
     model_file_sha256: str = ""  # of the file that FetchModel sends; empty: it sends none
     group: str = ""  # with whom the device learns its front-end; empty: by its type
+    compared: tuple[Compared, ...] = ()  # what devices found of lossy choices
 
     def to_bytes(self) -> bytes:
         message = edge.Welcome(
@@ -107,6 +109,7 @@ class Welcome:
             model_file_sha256=self.model_file_sha256,
             wire=WIRE,
             group=self.group,
+            compared=compared_out(self.compared),
         )
         terms.terms_out(self.terms, message)
         return to_bytes(message)
@@ -128,6 +131,7 @@ class Welcome:
             optional_name(message.model_name, "model"),
             optional_name(message.model_file_sha256, "digest of the model file"),
             optional_name(message.group, "group"),
+            compared_in(message.compared),
         )
 
     def without_pools(self) -> Welcome:

@@ -23,6 +23,7 @@ from cans.learning.policy_data import policy_from_dict, policy_to_dict
 from cans.learning.table import SEGMENTS
 from cans.live.split import CutPoint, Cutting
 from cans.live.wire import learned
+from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.proto import edge
 
 _MOST_CHOICES = 4096
@@ -39,6 +40,8 @@ class Terms:
     delivery: str = "immediate"  # uploads go at once, or with the next request
     fresh_pools: bool = False  # changed pools are pushed to devices, not only sent in answers
     limits: Limits = field(default_factory=Limits)  # which observations are believed
+    # Not compared: what was learned under another budget is as true as before.
+    accuracy: AccuracyBudget = field(default_factory=AccuracyBudget, compare=False)
 
     def __post_init__(self) -> None:
         refuse_unfit(self.policy, self.hyperparameters)
@@ -79,6 +82,8 @@ def terms_out(terms: Terms, message: Any) -> None:
     message.fresh_pools = terms.fresh_pools
     message.lowest_latency_ms = terms.limits.lowest_ms
     message.highest_latency_ms = terms.limits.highest_ms
+    message.max_error = terms.accuracy.max_error or 0.0
+    message.min_agreement = terms.accuracy.min_agreement or 0.0
 
 
 def terms_in(message: Any) -> Terms:
@@ -107,6 +112,7 @@ def terms_in(message: Any) -> Terms:
             message.delivery,
             message.fresh_pools,
             Limits(low, high),
+            AccuracyBudget(message.max_error or None, message.min_agreement or None),
         )
     except InputError as error:
         raise Refused(f"the server's terms do not fit this device: {error}") from None

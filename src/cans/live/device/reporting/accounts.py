@@ -8,6 +8,7 @@ stays local has had nothing else to send for a while.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from math import isfinite
 from time import monotonic
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from cans.live.wire.account import (
     Account,
     PlayedRound,
 )
+from cans.live.wire.accuracy import Compared
 
 RIDE_SECONDS = 1.0  # between accounts that ride on something
 ALONE_SECONDS = 10.0  # between accounts that travel alone, without news
@@ -41,6 +43,7 @@ class Accounts:
         self._explained_at = 0.0
         self._told_local: bool | None = None  # what the server knows: did the last one stay here?
         self._told_row: int | None = None
+        self._compared: deque[Compared] = deque(maxlen=MOST_ROUNDS)  # by any thread
 
     def add(self, report: Report, row: int | None, server_known: bool) -> None:
         """An inference was answered; row None: there was no table to choose from yet."""
@@ -54,6 +57,10 @@ class Accounts:
             row, report.front_ms, wait, report.link_ms, server, report.total_ms, 0.0, outcome
         )
         self._kept.append(_Kept(monotonic(), played))
+
+    def compared(self, found: Compared) -> None:
+        """An answer was compared with the whole model's."""
+        self._compared.append(found)
 
     def riding(self) -> Account | None:
         """The account that a request should carry. The server sees from the request itself that
@@ -75,7 +82,8 @@ class Accounts:
         now, last = monotonic(), self._last
         rounds = tuple(each.round._replace(age_ms=(now - each.at) * 1e3) for each in self._kept)
         row = rounds[-1].row
-        account = Account(last.number, rounds)
+        told = tuple(self._compared.popleft() for _ in range(len(self._compared)))
+        account = Account(last.number, rounds, compared=told)
         if row != self._told_row or now - self._explained_at >= EXPLAIN_SECONDS:
             account = _explained(account, last)
             self._explained_at, self._told_row = now, row
@@ -93,7 +101,7 @@ def _explained(account: Account, last: Report) -> Account:
     width: tuple[float, ...] = ()
     if last.predictions is not None and all(map(_all_finite, last.predictions)):
         predicted, width = (tuple(map(float, each)) for each in last.predictions)
-    return Account(account.inferences, account.rounds, last.why, predicted, width)
+    return replace(account, why=last.why, predicted_ms=predicted, width_ms=width)
 
 
 def _all_finite(values: object) -> bool:

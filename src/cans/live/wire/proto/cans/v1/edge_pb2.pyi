@@ -147,7 +147,7 @@ class Table(_message.Message):
     def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., version: _Optional[str] = ..., points: _Optional[_Iterable[str]] = ..., point_of: _Optional[_Iterable[int]] = ..., codec_of: _Optional[_Iterable[str]] = ..., front: _Optional[_Union[Matrix, _Mapping]] = ..., link: _Optional[_Union[Matrix, _Mapping]] = ..., server: _Optional[_Union[Matrix, _Mapping]] = ..., probe: _Optional[_Iterable[float]] = ..., bytes_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire", "whole_policy")
+    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire", "whole_policy", "max_error", "min_agreement", "compared")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +165,9 @@ class Welcome(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     WIRE_FIELD_NUMBER: _ClassVar[int]
     WHOLE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    MAX_ERROR_FIELD_NUMBER: _ClassVar[int]
+    MIN_AGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
     server: str
     time: float
     policy: str
@@ -182,7 +185,24 @@ class Welcome(_message.Message):
     group: str
     wire: int
     whole_policy: str
-    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ..., whole_policy: _Optional[str] = ...) -> None: ...
+    max_error: float
+    min_agreement: float
+    compared: _containers.RepeatedCompositeFieldContainer[Compared]
+    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ..., whole_policy: _Optional[str] = ..., max_error: _Optional[float] = ..., min_agreement: _Optional[float] = ..., compared: _Optional[_Iterable[_Union[Compared, _Mapping]]] = ...) -> None: ...
+
+class Compared(_message.Message):
+    __slots__ = ("row", "count", "worst_error", "judged", "agreed")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    WORST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
+    AGREED_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    count: int
+    worst_error: float
+    judged: int
+    agreed: float
+    def __init__(self, row: _Optional[int] = ..., count: _Optional[int] = ..., worst_error: _Optional[float] = ..., judged: _Optional[int] = ..., agreed: _Optional[float] = ...) -> None: ...
 
 class Cutting(_message.Message):
     __slots__ = ("max_tensors", "max_points", "image", "shapes", "lowest")
@@ -389,7 +409,7 @@ class ModelReceipt(_message.Message):
     def __init__(self, have: _Optional[_Iterable[int]] = ..., ready: bool = ...) -> None: ...
 
 class Account(_message.Message):
-    __slots__ = ("inferences", "row", "front", "wait", "link", "server", "total", "age_ms", "outcome", "why", "predicted_ms", "width_ms")
+    __slots__ = ("inferences", "row", "front", "wait", "link", "server", "total", "age_ms", "outcome", "why", "predicted_ms", "width_ms", "compared")
     INFERENCES_FIELD_NUMBER: _ClassVar[int]
     ROW_FIELD_NUMBER: _ClassVar[int]
     FRONT_FIELD_NUMBER: _ClassVar[int]
@@ -402,6 +422,7 @@ class Account(_message.Message):
     WHY_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_MS_FIELD_NUMBER: _ClassVar[int]
     WIDTH_MS_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
     inferences: int
     row: _containers.RepeatedScalarFieldContainer[int]
     front: _containers.RepeatedScalarFieldContainer[int]
@@ -414,7 +435,8 @@ class Account(_message.Message):
     why: str
     predicted_ms: _containers.RepeatedScalarFieldContainer[float]
     width_ms: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, inferences: _Optional[int] = ..., row: _Optional[_Iterable[int]] = ..., front: _Optional[_Iterable[int]] = ..., wait: _Optional[_Iterable[int]] = ..., link: _Optional[_Iterable[int]] = ..., server: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ..., age_ms: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Iterable[int]] = ..., why: _Optional[str] = ..., predicted_ms: _Optional[_Iterable[float]] = ..., width_ms: _Optional[_Iterable[float]] = ...) -> None: ...
+    compared: _containers.RepeatedCompositeFieldContainer[Compared]
+    def __init__(self, inferences: _Optional[int] = ..., row: _Optional[_Iterable[int]] = ..., front: _Optional[_Iterable[int]] = ..., wait: _Optional[_Iterable[int]] = ..., link: _Optional[_Iterable[int]] = ..., server: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ..., age_ms: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Iterable[int]] = ..., why: _Optional[str] = ..., predicted_ms: _Optional[_Iterable[float]] = ..., width_ms: _Optional[_Iterable[float]] = ..., compared: _Optional[_Iterable[_Union[Compared, _Mapping]]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("device", "most")
