@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from os import PathLike
 
 from cans import models  # of `models`, what is used is imported then: ONNX is heavy
@@ -37,13 +38,18 @@ def split(
     local: bool = True,
     on_block: BlockHook | None = None,
     to_send: bool = False,
+    max_memory: int | None = None,
 ) -> SplitModel:
     """Cut a model; `codecs` are the choices its table offers (a device can read them all), and
-    `to_send` says that devices may fetch it."""
+    `to_send` says that devices may fetch it. `max_memory`: bytes of the model and its
+    halves."""
     points = models.find_points(model, cutting.max_tensors, cutting.max_points)
     image = models.ImageSpec.parse(cutting.image) if cutting.image else None
     table = models.PartitionTable.of(model, points, features, codecs, image, PROBE_BYTES)
-    executor = models.Executor(model, points, runtime=runtime, local=local, on_block=on_block)
+    executor = models.Executor(
+        model, points, runtime=runtime, local=local, on_block=on_block,
+        memory_budget=None if max_memory is None else _for_halves(model, points, local, max_memory),
+    )  # fmt: skip
     return SplitModel(
         name=model.name,
         digest=model.digest,
@@ -57,6 +63,17 @@ def split(
         made=tuple(model.tensors[name] for name in model.outputs if name in model.tensors),
         rows=_Rows(model, points, image) if model.varying is not None else None,
     )
+
+
+def _for_halves(model: models.Model, points: Sequence[models.Point], local: bool, most: int) -> int:
+    """Bytes that are left for fused halves where a chain of blocks must be held anyway."""
+    needed = models.chain_bytes(model, points, local)
+    if needed > most:
+        raise InputError(
+            f"--max-memory-mb {most / 1e6:g} is too little: {model.name} needs about "
+            f"{ceil(needed / 1e6)} MB on this device"
+        )
+    return models.halves_within(most - needed)
 
 
 class _Rows:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from cans.models.run.executor import BackResult as BackResult
     from cans.models.run.executor import Executor as Executor
     from cans.models.run.executor import FrontResult as FrontResult
+    from cans.models.run.half_cache import chain_bytes as chain_bytes
+    from cans.models.run.half_cache import halves_within as halves_within
     from cans.models.run.runtime import RuntimeOptions as RuntimeOptions
 
 # Imported on first use: the simulator and `cans --help` need no ONNX.
@@ -43,6 +45,8 @@ _PUBLIC = {
     "get_codec": "codecs.codec",
     "BackResult": "run.executor",
     "Executor": "run.executor",
+    "chain_bytes": "run.half_cache",
+    "halves_within": "run.half_cache",
     "FrontResult": "run.executor",
     "RuntimeOptions": "run.runtime",
     "FEATURE_SETS": "points.features",

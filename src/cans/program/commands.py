@@ -39,6 +39,12 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Sessions wait for their device before they start.")
     ] = False,
+    max_memory_mb: Annotated[
+        float | None, typer.Option(help="Memory of each model and its halves.")
+    ] = None,
+    max_mb_per_day: Annotated[
+        float | None, typer.Option(help="A metered link: of each session.")
+    ] = None,
     send_model: Annotated[
         bool,
         typer.Option("--send-model/--no-send-model", help="Give a server what it lacks."),
@@ -59,6 +65,7 @@ def run(
     options: dict[str, object] = {
         "server": server, "type": type_, "network": network, "deadline_ms": deadline_ms,
         "wait": wait, "token": token, "send_model": send_model,
+        "max_memory_mb": max_memory_mb, "max_mb_per_day": max_mb_per_day,
     }  # fmt: skip
     if allow_codec:
         from cans.models.codecs.codec import get_codec

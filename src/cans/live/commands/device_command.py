@@ -95,6 +95,12 @@ def device(
     traces: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
     ] = None,
+    max_memory_mb: Annotated[
+        float | None, typer.Option(help="Memory of the model and its halves.")
+    ] = None,
+    max_mb_per_day: Annotated[
+        float | None, typer.Option(help="A metered link: then answer alone until tomorrow.")
+    ] = None,
     send_model: Annotated[
         bool, typer.Option("--send-model", help="To a server that lacks it and takes models.")
     ] = False,
@@ -131,7 +137,8 @@ def device(
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
         hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
         provider=provider or (), threads=threads, optimisation=optimisation,
-        prepare=prepare, traces=traces, send_model=send_model, shape=parse_shapes(shape or []),
+        prepare=prepare, traces=traces, max_memory_mb=max_memory_mb,
+        max_mb_per_day=max_mb_per_day, send_model=send_model, shape=parse_shapes(shape or []),
     )  # fmt: skip
 
 

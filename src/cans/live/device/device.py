@@ -103,6 +103,8 @@ class Device:
         threads: int = 1,
         optimisation: str = "all",
         traces: str | None = None,
+        max_memory_mb: float | None = None,
+        max_mb_per_day: float | None = None,
         send_model: bool = False,
         shape: Mapping[str, Sequence[int]] | None = None,
         progress: Progress | None = None,
@@ -126,6 +128,9 @@ class Device:
         none: the CPU. Devices of other providers learn apart.
         threads: of one front-end; 0: all cores. optimisation: how much graphs are rewritten.
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
+        max_memory_mb: for the model and its halves; None: as they need.
+        max_mb_per_day: both ways over the link, kept across restarts; when it is used up the device
+        answers by itself until the next day. None: any.
         send_model: to a server that lacks it, if it takes models (`cans serve --accept-models`).
         shape: of inputs that the file leaves open, for a server that does not know them.
         progress: called with the bytes so far and in all while a model is fetched or sent.
@@ -139,6 +144,7 @@ class Device:
             accuracy=accuracy or AccuracyBudget(),
             keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
             runtime=RuntimeOptions.parse(providers, threads, optimisation), send_model=send_model,
+            max_memory_mb=max_memory_mb, max_mb_per_day=max_mb_per_day,
             shapes=tuple((name, tuple(shape)) for name, shape in (shape or {}).items()),
         )  # fmt: skip
         self._hooks = self._own_hooks()
@@ -172,14 +178,15 @@ class Device:
         options = self.options
         file = StateFile(options.state) if options.state else free_slot(_default_base(source))
         self._file = file
+        self._contact.allowance.keep_in(file.folder)
         state = remembered(file, options)
         own = OwnModel(source, dict(options.shapes))
         if options.send_model and own.file is not None:
-            self._contact.offer = Offer(own.file, dict(options.shapes), progress)
+            self._contact.offer = Offer(
+                own.file, dict(options.shapes), progress, self._contact.allowance.allows
+            )
         welcome = first_welcome(self._contact, self._route, state.identity, own.wanted)
-        self.model = own.cut(
-            self._contact, welcome, state, options.local, options.runtime, progress
-        )
+        self.model = own.cut(self._contact, welcome, state, options, progress)
         floor = with_own_floor(options.constraints, self.model)
         options = self.options = replace(options, constraints=floor)
         if options.prepare:
@@ -330,7 +337,7 @@ class Device:
     @property
     def joined(self) -> bool:
         """Is there a server that requests may go to?"""
-        return self._route.usable is not None
+        return self._session.server is not None
 
     def close(self) -> None:
         """Finish the inference that runs, keep what was learned, let go of everything."""

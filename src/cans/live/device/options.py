@@ -40,6 +40,8 @@ class DeviceOptions:
     prepare: bool = False  # build and warm every front-end before the first inference
     traces: str | None = None  # HOST:PORT of an OTLP collector; None: no traces
     send_model: bool = False  # to a server that lacks it and takes models
+    max_memory_mb: float | None = None  # for the model and its halves; None: as it needs
+    max_mb_per_day: float | None = None  # both ways over the link; None: any
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of open inputs of a model that is sent
 
     def __post_init__(self) -> None:
@@ -52,6 +54,10 @@ class DeviceOptions:
             raise InputError(
                 "an accuracy budget needs the whole model on the device: not --no-local"
             )
+        if self.max_memory_mb is not None and not self.max_memory_mb > 0:
+            raise InputError("--max-memory-mb must be positive")
+        if self.max_mb_per_day is not None and not self.max_mb_per_day > 0:
+            raise InputError("--max-mb-per-day must be positive")
         if not self.deadline_ms > 0:
             raise InputError("deadline_ms must be positive")
 
@@ -82,6 +88,8 @@ class DeviceKeywords(TypedDict, total=False):
     threads: int
     optimisation: str
     traces: str | None
+    max_memory_mb: float | None
+    max_mb_per_day: float | None
     send_model: bool
     shape: Mapping[str, Sequence[int]] | None
     progress: Progress | None

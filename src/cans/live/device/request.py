@@ -85,12 +85,12 @@ class Requests:
             start = perf_counter()
             tensors = self._encoded(choice, front)
             ready = perf_counter()
-        most = self._options.constraints.max_bytes
-        if most is not None and sum(each.nbytes for each in tensors) > most:
-            # By this device's own count: what the server's table says does not matter.
+        # By this device's own count: what the server's table says does not matter.
+        too_much = self._too_much(sum(each.nbytes for each in tensors))
+        if too_much:
             if not self._options.local:
-                raise InputError(f"this choice would send more than --max-bytes {most}")
-            return self._local_round(job, None, lambda: f"local: it would send over {most} bytes")
+                raise InputError(f"this choice would send {too_much}")
+            return self._local_round(job, None, lambda: f"local: it would send {too_much}")
         request = InferRequest(self._header(choice, front), tensors)
         return Asked(job, choice, why, front, server, request, (ready - start) * 1e3, ready)
 
@@ -147,6 +147,14 @@ class Requests:
             point=self._model.last, front_ms=milliseconds,
         )  # fmt: skip
         return Round(job, {}, permit.choice, measured, explain, self._model.last)
+
+    def _too_much(self, nbytes: int) -> str:
+        """What of the user's limits so many bytes would break; empty: none."""
+        most = self._options.constraints.max_bytes
+        if most is not None and nbytes > most:
+            return f"over {most} bytes (--max-bytes)"
+        allowance = self._contact.allowance
+        return "" if allowance.allows(nbytes) else f"more than is left: {allowance.why}"
 
     def rows(self, inputs: Arrays) -> PartitionTable | None:
         """The learner's rows for inputs of this size; None: all are alike."""

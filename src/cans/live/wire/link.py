@@ -29,6 +29,7 @@ from cans.live.wire.status import translated
 from cans.live.wire.tls import ClientTls
 
 Message = TypeVar("Message")
+Meter = Callable[[int], None]
 
 
 class Pending(Generic[Message]):
@@ -70,8 +71,11 @@ class Link:
         tls: ClientTls | None = None,
         token: str | None = None,
         largest_message: int = 64 << 20,
+        meter: Meter = lambda _: None,
     ) -> None:
+        """`meter` is told the bytes of every message, either way."""
         self.server = server
+        self._meter = meter
         self._tls = tls
         self._options = [
             ("grpc.max_receive_message_length", largest_message),
@@ -133,9 +137,11 @@ class Link:
         """Ask for a back-end; when the time is up the call is withdrawn, and a server that has not
         begun with it will not."""
         how = {"timeout": seconds, "metadata": self._metadata}
+        self._meter(request.nbytes)
+        read = self._metered(InferReply.from_bytes)
         if request.nbytes <= WHOLE:
-            return Pending(self._infer.future(request.to_bytes(), **how), InferReply.from_bytes)
-        return Pending(self._infer_large.future(request.pieces(), **how), InferReply.from_bytes)
+            return Pending(self._infer.future(request.to_bytes(), **how), read)
+        return Pending(self._infer_large.future(request.pieces(), **how), read)
 
     def sync(self, request: SyncRequest, seconds: float) -> Pending[SyncReply]:
         return self._start(self._sync, request.to_bytes(), seconds, SyncReply.from_bytes)
@@ -149,11 +155,11 @@ class Link:
 
     def watch(self, request: WatchRequest) -> Stream[PoolNews]:
         call = self._watch(request.to_bytes(), metadata=self._metadata)
-        return Stream(call, PoolNews.from_bytes)
+        return Stream(call, self._metered(PoolNews.from_bytes))
 
     def fetch(self, request: FetchRequest) -> Stream[ModelChunk]:
         call = self._fetch(request.to_bytes(), metadata=self._metadata)
-        return Stream(call, ModelChunk.from_bytes)
+        return Stream(call, self._metered(ModelChunk.from_bytes))
 
     def send_model(self, piece: ModelPiece, seconds: float) -> ModelReceipt:
         """Give a piece of a model; raises why the server does not take it."""
@@ -174,10 +180,18 @@ class Link:
         read: Callable[[bytes], Message],
         wait: bool = False,
     ) -> Pending[Message]:
+        self._meter(len(data))
         call = method.future(
             data, timeout=seconds, metadata=self._metadata, wait_for_ready=wait or None
         )
-        return Pending(call, read)
+        return Pending(call, self._metered(read))
+
+    def _metered(self, read: Callable[[bytes], Message]) -> Callable[[bytes], Message]:
+        def metered(data: bytes) -> Message:
+            self._meter(len(data))
+            return read(data)
+
+        return metered
 
     def close(self) -> None:
         self._closed = True

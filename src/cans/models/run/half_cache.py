@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
 from cans.models.onnx.graph import Node
 from cans.models.onnx.model import Model
+from cans.models.points.points import Point
 from cans.models.run.runtime import RuntimeOptions
 from cans.models.run.sessions import Session, open_session
 from cans.models.run.slicing import PRODUCTS, cut_out, worth_packing
@@ -15,6 +17,10 @@ from cans.models.run.slicing import PRODUCTS, cut_out, worth_packing
 FRONT, BACK = "front", "back"
 Key = tuple[str, int]  # side, point index
 _LEAST_BUDGET = 256 << 20
+_COPIES = 1.5  # of all weights in a chain of blocks
+_AROUND_COPIES = 2.5  # what a fused half takes, of the weights that it copies
+_LIBRARY = 16 << 20  # of the runtime itself, for the first sessions
+_TENSORS_AT_ONCE = 4  # of the largest size: inputs, outputs and what kernels work on
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,21 @@ def private_bytes(model: Model, nodes: tuple[Node, ...], mapped: bool = True) ->
         name for node in nodes if packed or node.kind not in PRODUCTS for name in node.constants
     }
     return sum(model.weight_bytes(name) for name in copied)
+
+
+def chain_bytes(model: Model, points: Sequence[Point], local: bool = True) -> int:
+    """About what a chain of blocks over all of the model takes: its weights and copies of some, as
+    measured (ResNet-50, VGG-16, MobileNetV2), and the largest tensors of a run."""
+    depth = points[-1 if local else -2].depth
+    nodes = model.graph.nodes[:depth]
+    weights = {name for node in nodes for name in node.constants}
+    made = [model.tensors[name] for node in nodes for name in node.outputs if name in model.tensors]
+    largest = max((each.nbytes for each in made), default=0)
+    held = sum(map(model.weight_bytes, weights))
+    return int(_COPIES * held) + _TENSORS_AT_ONCE * largest + _LIBRARY
+
+
+def halves_within(nbytes: int) -> int:
+    """The budget of fused halves that take no more than this in all. A session takes more than the
+    weights that it copies, and one that is built stands beside one that goes."""
+    return int(nbytes / _AROUND_COPIES)

@@ -15,6 +15,7 @@ from time import sleep
 
 from cans.errors import CansError, Refused, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
+from cans.live.device.allowance import Allowance
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.accounts import Accounts
@@ -100,13 +101,15 @@ class Contact:
 
     def __init__(self, options: DeviceOptions, hooks: Hooks, post: Callable[[Event], None]) -> None:
         self._options = options
+        self.allowance = Allowance(options.max_mb_per_day)
         self.tls = options.tls
         self._hooks = hooks
         self._post = post
         self._news: dict[PoolKey, PoolUpdate] = {}  # the latest of each, not yet taken
         self._news_lock = Lock()
         self.links = [
-            Link(server, tls=options.tls, token=options.token) for server in options.servers
+            Link(server, tls=options.tls, token=options.token, meter=self.allowance.add)
+            for server in options.servers
         ]
         self._threads: list[Thread] = []
         self.accounts = Accounts()

@@ -41,6 +41,7 @@ from cans.live.wire.messages import Welcome
 _log = logging.getLogger(__name__)
 _MOVE_SECONDS = 60.0  # between two changes of a device's group
 _RETRY_SECONDS = 1.0  # between tries to deliver an upload, or to watch again
+_TOMORROW_SECONDS = 60.0  # between looks whether a new day has begun
 _LEAVING_SECONDS = 0.5  # for the account of a device that closes
 
 
@@ -75,12 +76,15 @@ class Session:
     @property
     def server(self) -> int | None:
         """The server that requests may go to now."""
-        return self._route.usable
+        return None if self._contact.allowance.spent else self._route.usable
 
     @property
     def why_not(self) -> str:
         """Why no request may go to a server; empty: one may."""
-        return "" if self._route.usable is not None else f"local, because {self._trouble}"
+        if self.server is not None:
+            return ""
+        spent = self._contact.allowance.spent
+        return f"local, because {self._contact.allowance.why if spent else self._trouble}"
 
     # --- looking after things ---
 
@@ -90,12 +94,18 @@ class Session:
         if self._wants_to_watch():
             due.append(self._watch_at)
         times = [each for each in due if each is not None]
+        if self._contact.allowance.spent:
+            return _TOMORROW_SECONDS
         return max(min(times) - monotonic(), 0.0) if times else None
 
     def tend(self, events: Iterable[Event]) -> None:
         """Everything that waits for no request: news, joins, uploads that failed before."""
         for event in events:
             self._handle(event)
+        if self._contact.allowance.spent:
+            self._contact.stop_watching()
+            self._watching = False
+            return
         now = monotonic()
         server = self._route.to_join(now)
         if server is not None:
@@ -103,12 +113,12 @@ class Session:
             self._contact.join_later(server, self._experience.state.identity, self._digest)
         if self._send_at is not None and now >= self._send_at:
             self.deliver()
-        if self._wants_to_watch() and now >= self._watch_at and self._route.usable is not None:
+        if self._wants_to_watch() and now >= self._watch_at and self.server is not None:
             self._watching = True
             device = self._experience.state.identity.device
-            self._contact.watch(self._route.usable, device, self._experience.known)
+            self._contact.watch(self.server, device, self._experience.known)
         self._move_if_outgrown(now)
-        if self._arriving and self._route.usable is not None:
+        if self._arriving and self.server is not None:
             self._arriving = False
             if self._experience.wants_all_probes():
                 self._probe(PROBE_BYTES)
@@ -116,7 +126,7 @@ class Session:
     def _move_if_outgrown(self, now: float) -> None:
         """A device that has become another machine learns with others of its kind from now on.
         What it has not delivered yet belongs to the group that it leaves."""
-        usable = self._route.usable
+        usable = self.server
         if usable is None or now < self._move_at or not self._experience.outgrown:
             return
         self._move_at = now + _MOVE_SECONDS
@@ -130,14 +140,14 @@ class Session:
     def _wants_to_watch(self) -> bool:
         terms = self._experience.terms
         wanted = terms is not None and terms.fresh_pools and bool(self._experience.known)
-        return wanted and not self._watching and self._route.usable is not None
+        return wanted and not self._watching and self.server is not None
 
     @property
     def waits(self) -> bool:
         """Whether something that was learned or done is on its way to a server that is there."""
         if self._on_wire or self._contact.telling:
             return True
-        return self._route.usable is not None and self._owes_now
+        return self.server is not None and self._owes_now
 
     @property
     def _owes_now(self) -> bool:
@@ -151,7 +161,7 @@ class Session:
     @property
     def trouble(self) -> str:
         """Why no server is usable."""
-        return self._trouble
+        return self._contact.allowance.why if self._contact.allowance.spent else self._trouble
 
     # --- what a request has shown ---
 
@@ -193,7 +203,7 @@ class Session:
             self._probe(PROBE_BYTES[:1])
 
     def _probe(self, sizes: Sequence[int]) -> None:
-        server = self._route.usable
+        server = self.server
         if server is not None and not self._probing:
             self._probing = True
             self._contact.probe(server, sizes)
@@ -209,18 +219,18 @@ class Session:
         waiting = bool(uploads) or self._experience.owes
         if not waiting:
             return
-        if not uploads or self._route.usable is None:  # without: `Kept` says when they are safe
+        if not uploads or self.server is None:  # without: `Kept` says when they are safe
             self._send_at = monotonic() + _RETRY_SECONDS
             return
         self._on_wire += 1
         device = self._experience.state.identity.device
-        self._contact.sync(self._route.usable, uploads, device, self._contact.accounts.take())
+        self._contact.sync(self.server, uploads, device, self._contact.accounts.take())
 
     def account_for(self, report: Report, choice: Choice | None, trace: str = "") -> None:
         """Remember an answered inference until the server is told of it, and trace it."""
         self._contact.traces.end(trace, report, self._experience.state.identity.device)
         row = None if choice is None else choice.row
-        self._contact.accounts.add(report, row, self._route.usable is not None)
+        self._contact.accounts.add(report, row, self.server is not None)
 
     def tell(self) -> None:
         """Send an account by itself, if the server could not know what this device does."""
@@ -232,7 +242,7 @@ class Session:
         self._tell_all(_LEAVING_SECONDS)
 
     def _tell_all(self, wait_seconds: float = 0.0) -> None:
-        server = self._route.usable
+        server = self.server
         account = self._contact.accounts.take() if server is not None else None
         if server is not None and account is not None:
             device = self._experience.state.identity.device

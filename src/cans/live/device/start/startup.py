@@ -123,8 +123,7 @@ class OwnModel:
         contact: Contact,
         welcome: FirstWelcome | None,
         state: DeviceState,
-        local: bool,
-        runtime: models.RuntimeOptions | None,
+        options: DeviceOptions,
         progress: Progress | None,
     ) -> SplitModel:
         """The model, cut as the server cuts it (or did, when it was last heard of)."""
@@ -143,7 +142,10 @@ class OwnModel:
             loaded = replace(load_model(file, cutting), name=told.model_name)
         elif loaded is None or cutting.shapes:
             loaded = load_model(self._source, cutting)
-        return split(loaded, cutting, local=local, runtime=runtime)
+        return split(
+            loaded, cutting, local=options.local, runtime=options.runtime,
+            max_memory=None if options.max_memory_mb is None else int(options.max_memory_mb * 1e6),
+        )  # fmt: skip
 
 
 def _fetched(
