@@ -13,6 +13,7 @@ import typer
 
 from cans.errors import InputError
 from cans.learning.policies import DEFAULT_POLICY, Hyperparameters
+from cans.learning_options import Alpha, BetaMs, Ridge, hyperparameters
 from cans.simulation import listing
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ def simulate(
     pool_age: Annotated[
         float, typer.Option(help="Rounds between two pulls of pools that should be fresh.")
     ] = 0.0,
-    ridge: Annotated[float, typer.Option(help="Ridge lambda.")] = 0.01,
-    alpha: Annotated[float, typer.Option(help="Upload when det grew by 1 + alpha.")] = 1.0,
-    beta_ms: Annotated[str, typer.Option(help="Confidence radius in ms, or theory.")] = "50",
+    ridge: Ridge = None,
+    alpha: Alpha = None,
+    beta_ms: BetaMs = None,
     workers: Annotated[
         int | None, typer.Option(help="World crowded: requests that the server runs at once (1).")
     ] = None,
@@ -93,7 +94,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Simulate one policy in one world and report its regret."""
-    numbers = Hyperparameters(ridge=ridge, alpha=alpha, beta_ms=_radius(beta_ms))
+    numbers = hyperparameters(ridge, alpha, beta_ms)
     asked = {"workers": workers, "load": load, "fleet": fleet}
     crowd = {name: value for name, value in asked.items() if value is not None}
     crowd |= {"at_once": True} if at_once else {}
@@ -235,15 +236,6 @@ def _reproduce(measure_prototype: Measure) -> Callable[..., None]:
         run(out, quick=quick, measure=measure, dask=dask, ray=ray)
 
     return reproduce
-
-
-def _radius(text: str) -> float | str:
-    if text == "theory":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"--beta-ms must be a number or 'theory', not {text!r}") from None
 
 
 @contextmanager

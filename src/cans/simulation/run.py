@@ -140,12 +140,23 @@ def simulate(
     *,
     seeds: int = 3,
     engine: str | None = None,
+    world: str = "paper",
+    devices: int = 25,
+    rounds: int = 2500,
+    gamma: float | None = None,
+    gamma_mode: str = Gamma.DEVICE,
+    noise: str | None = None,
+    participation: str = Participation.UNIFORM,
+    delivery: str = "immediate",
+    pool_age: float = 0.0,
+    trace: Path | None = None,
+    hyperparameters: Hyperparameters | None = None,
     progress: Callable[[int], None] | None = None,
-    **settings: Any,
 ) -> Simulation:
     """Simulate a policy in a world; the same numbers as `cans simulate`.
 
-    `settings` are the fields of `Settings`: world, devices, rounds, gamma, delivery, ...
+    `seeds` runs of `rounds` rounds each, in parallel; `progress` is called with the number of runs
+    that were done since the last call. Everything else is a field of `Settings`.
 
     >>> result = simulate("vgg16", "oracle", seeds=2, rounds=100, engine="reference")
     >>> result.mean_regret_ms, [run.regret_ms for run in result.runs]
@@ -153,10 +164,24 @@ def simulate(
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, not {seeds}")
-    what = Settings(model=model, policy=policy, **settings)
-    world = what.make_world()  # bad values are errors before anything is compiled or started
-    check_sizes(world, what.method)
-    chosen = pick_engine(engine, world, seeds * what.rounds)
+    what = Settings(
+        model=model,
+        policy=policy,
+        world=world,
+        devices=devices,
+        rounds=rounds,
+        gamma=gamma,
+        gamma_mode=gamma_mode,
+        noise=noise,
+        participation=participation,
+        delivery=delivery,
+        pool_age=pool_age,
+        trace=trace,
+        hyperparameters=hyperparameters or Hyperparameters(),
+    )
+    made = what.make_world()  # bad values are errors before anything is compiled or started
+    check_sizes(made, what.method)
+    chosen = pick_engine(engine, made, seeds * rounds)
     play = partial(play_seed, what, chosen)
     if chosen == "fast":
         compiled.compiled_functions()  # compiled or loaded before the clock starts

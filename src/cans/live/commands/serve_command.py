@@ -11,9 +11,11 @@ import typer
 
 from cans.config_file import ConfigOption
 from cans.errors import InputError
+from cans.learning_options import Alpha, BetaMs, Ridge, hyperparameters
 from cans.models.commands import OptimisationOption, ProviderOption
 
 if TYPE_CHECKING:
+    from cans.learning import Hyperparameters
     from cans.live.server.accepting.accepted import AcceptedModels
     from cans.live.server.server import EdgeServer
     from cans.live.split import Cutting, SplitModel
@@ -69,9 +71,9 @@ def serve(
     fresh: Annotated[
         bool | None, typer.Option("--fresh/--no-fresh", help="Push changed pools to devices.")
     ] = None,
-    ridge: Annotated[float | None, typer.Option(help="Ridge lambda.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Upload when det grew by 1 + alpha.")] = None,
-    beta_ms: Annotated[float | None, typer.Option(help="Confidence radius in ms.")] = None,
+    ridge: Ridge = None,
+    alpha: Alpha = None,
+    beta_ms: BetaMs = None,
     codec: Annotated[
         list[str] | None, typer.Option(help="How crossing tensors may travel; several times.")
     ] = None,
@@ -154,7 +156,7 @@ def serve(
 
     start_logging(log)
     keep_memory()
-    numbers = {"ridge": ridge, "alpha": alpha, "beta_ms": beta_ms}
+    numbers = hyperparameters(ridge, alpha, beta_ms)
     terms = replace(
         _terms(policy, numbers, delivery, fresh, lowest_latency_ms, highest_latency_ms),
         accuracy=AccuracyBudget(max_error, min_agreement),
@@ -230,25 +232,23 @@ def serve(
 
 def _terms(
     policy: str | None,
-    numbers: dict[str, float | None],
+    numbers: Hyperparameters,
     delivery: str,
     fresh: bool | None,
     lowest: float,
     highest: float,
 ) -> Terms:
-    from cans.learning import Hyperparameters
     from cans.learning.plausibility import Limits
     from cans.learning.policies import DEFAULT_POLICY
     from cans.live.wire.terms import Terms
     from cans.own_policy import find_policy
 
     chosen = find_policy(policy or DEFAULT_POLICY)
-    given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     if fresh is None:
         fresh = chosen.fresh
     if not lowest <= highest:
         raise InputError("--lowest-latency-ms must not be above --highest-latency-ms")
-    return Terms(chosen, Hyperparameters(**given), delivery, fresh, Limits(lowest, highest))
+    return Terms(chosen, numbers, delivery, fresh, Limits(lowest, highest))
 
 
 def _server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
