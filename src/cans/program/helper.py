@@ -79,6 +79,8 @@ class Helper:
 
     def _start(self, options: DeviceKeywords) -> None:
         try:
+            # The program gets the answers of its own file, whatever else the server has by then.
+            options = {**options, "follow": False}
             device = self._make(model=self._model, **options)
         except CansError as error:
             self._stay_local(str(error))

@@ -20,7 +20,11 @@ def device(
         str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")
     ],
     model: Annotated[
-        str | None, typer.Option(help="ONNX file or built-in name; the server's if not given.")
+        str | None,
+        typer.Option(help="ONNX file, built-in name or a name that the server has; its only one."),
+    ] = None,
+    model_sha256: Annotated[
+        str | None, typer.Option(metavar="HEX", help="Run this model only, with or without server.")
     ] = None,
     type_: Annotated[
         str,
@@ -139,6 +143,7 @@ def device(
         provider=provider or (), threads=threads, optimisation=optimisation,
         prepare=prepare, traces=traces, max_memory_mb=max_memory_mb,
         max_mb_per_day=max_mb_per_day, send_model=send_model, shape=parse_shapes(shape or []),
+        model_sha256=model_sha256,
     )  # fmt: skip
 
 

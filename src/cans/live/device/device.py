@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from random import uniform
+from threading import Lock
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -26,6 +27,7 @@ from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
 from cans.live.device.agent import Agent
 from cans.live.device.experience import Experience
+from cans.live.device.handover import Handover
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.report import Report
@@ -35,9 +37,11 @@ from cans.live.device.servers.contact import Contact, Kept
 from cans.live.device.servers.route import BreakerSettings, Route
 from cans.live.device.servers.session import Session
 from cans.live.device.start.enrolment import Enrolment
+from cans.live.device.start.moving import Mover
 from cans.live.device.start.offering import Offer
+from cans.live.device.start.own_model import FirstWelcome, OwnModel
 from cans.live.device.start.startup import (
-    OwnModel,
+    WholeTimes,
     first_welcome,
     measure_whole,
     remembered,
@@ -45,6 +49,7 @@ from cans.live.device.start.startup import (
 )
 from cans.live.device.start.statefile import StateFile, StateWriter, default_folder, free_slot
 from cans.live.device.stream import Stream
+from cans.live.device.timing import LocalTimes
 from cans.live.device.turns import Turns
 from cans.live.fetching import Progress
 from cans.live.memory import keep_memory as keep_memory_of_messages
@@ -53,6 +58,7 @@ from cans.live.split import Array, Arrays, SplitModel
 from cans.live.usage import Usage
 from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.link import parse_servers
+from cans.live.wire.state import DeviceState
 from cans.live.wire.tls import ClientTls
 from cans.models.run.runtime import RuntimeOptions
 
@@ -107,6 +113,8 @@ class Device:
         max_mb_per_day: float | None = None,
         send_model: bool = False,
         shape: Mapping[str, Sequence[int]] | None = None,
+        model_sha256: str | None = None,
+        follow: bool = True,
         progress: Progress | None = None,
     ) -> None:
         """Join a server, or go on alone until one answers.
@@ -133,6 +141,9 @@ class Device:
         answers by itself until the next day. None: any.
         send_model: to a server that lacks it, if it takes models (`cans serve --accept-models`).
         shape: of inputs that the file leaves open, for a server that does not know them.
+        model_sha256: of the only model to run; a server that has another one is done without.
+        follow: when the server has a new model of this name, fetch it in the background and move
+        over to it; False: keep the present one, and go on alone.
         progress: called with the bytes so far and in all while a model is fetched or sent.
         """
         providers = (provider,) if isinstance(provider, str) else provider
@@ -146,6 +157,8 @@ class Device:
             runtime=RuntimeOptions.parse(providers, threads, optimisation), send_model=send_model,
             max_memory_mb=max_memory_mb, max_mb_per_day=max_mb_per_day,
             shapes=tuple((name, tuple(shape)) for name, shape in (shape or {}).items()),
+            model_sha256=model_sha256,
+            follow=follow and model_sha256 is None and not send_model,
         )  # fmt: skip
         self._hooks = self._own_hooks()
         if keep_memory:
@@ -154,6 +167,9 @@ class Device:
         self._turns = Turns()
         self._random = np.random.default_rng(seed)
         self._contact = Contact(self.options, self._hooks, self._turns.post)
+        self._handover = Handover()
+        self._closing = Lock()
+        self._mover: Mover | None = None
         self._route = Route(self.options.servers, _unlike_others(self._hooks.breaker))
         self._workers = ThreadPoolExecutor(_MOST_IN_FLIGHT, thread_name_prefix="cans-request")
         self._file: StateFile | None = None
@@ -180,41 +196,88 @@ class Device:
         self._file = file
         self._contact.allowance.keep_in(file.folder)
         state = remembered(file, options)
-        own = OwnModel(source, dict(options.shapes))
+        own = OwnModel(source, dict(options.shapes), options.model_sha256)
         if options.send_model and own.file is not None:
             self._contact.offer = Offer(
                 own.file, dict(options.shapes), progress, self._contact.allowance.allows
             )
-        welcome = first_welcome(self._contact, self._route, state.identity, own.wanted)
-        self.model = own.cut(self._contact, welcome, state, options, progress)
-        floor = with_own_floor(options.constraints, self.model)
-        options = self.options = replace(options, constraints=floor)
+        welcome = first_welcome(self._contact, self._route, state.identity, own, options)
+        model = own.cut(self._contact, welcome, state, options, progress)
+        with_own_floor(options.constraints, model)  # an error at the start, before any work
         if options.prepare:
-            prepare_fronts(self.model, options.local)
-        self.model.executor.on_block = self._on_block
+            prepare_fronts(model, options.local)
         self._writer = StateWriter(file, lambda: self._turns.post(Kept()))
-        self._experience = Experience(state, self._writer, self.model)
+        if options.follow and not isinstance(source, SplitModel):
+            named = source is not None
+            self._mover = Mover(options, self._contact, named, self._measured, self._move_over)
+        self._live_with(model, state, self._measured(model), welcome)
+
+    def _measured(self, model: SplitModel) -> WholeTimes:
+        """How long this device takes for a model that it does not use yet."""
+        if not self.options.local:
+            return WholeTimes(LocalTimes())
+        model.executor.on_block = lambda _, thread, wall: self._hooks.slow_down(thread, wall)
+        return measure_whole(model, np.random.default_rng(self.options.seed))
+
+    def _live_with(
+        self,
+        model: SplitModel,
+        state: DeviceState,
+        measured: WholeTimes,
+        welcome: FirstWelcome | None = None,
+    ) -> None:
+        """Begin with a model: everything that is of it, and the agent."""
+        options, writer = self.options, self._writer
+        assert writer is not None
+        self.model = model
+        model.executor.on_block = self._on_block
+        options = replace(options, constraints=with_own_floor(options.constraints, model))
+        self._experience = Experience(state, writer, model)
         self._requests = Requests(
-            options, self.model, self._experience, self._contact, self._random, self._hooks
-        )
-        if options.local:
-            self._contact.whole_ms = measure_whole(self.model, self._random, self._requests.times)
+            options, model, self._experience, self._contact, self._random, self._hooks,
+            measured.times,
+        )  # fmt: skip
+        self._contact.whole_ms = measured.whole_ms
         enrolment = Enrolment(
-            options.local, self.model, self._experience, self._contact, self._route, self._clock,
-            self._writer, self._requests, self._turns, self._random, self._hooks,
+            options.local, model, self._experience, self._contact, self._route, self._clock,
+            writer, self._requests, self._turns, self._random, self._hooks,
         )  # fmt: skip
         if welcome is not None:
             enrolment.accept(*welcome)
         self._experience.save()
         self._session = Session(
-            self.model.digest, self._experience, self._contact, self._route, self._clock,
-            enrolment.begin_between_requests,
+            model.digest, self._experience, self._contact, self._route, self._clock,
+            enrolment.begin_between_requests, self._follow if self._mover is not None else None,
         )  # fmt: skip
         self._agent = Agent(
             options.local, self._turns, self._requests, self._session, self._experience,
-            self._hooks, Usage(self.model.executor, "front"), self._clock,
+            self._hooks, Usage(model.executor, "front"), self._clock,
         )  # fmt: skip
         self._agent.start()
+
+    # --- moving over to another model ---
+
+    def _follow(self, server: int) -> None:
+        """The agent's server has no such model (any more)."""
+        if self._mover is not None:
+            self._mover.begin(server, self._experience.state.identity, self.model)
+
+    def _move_over(self, model: SplitModel, measured: WholeTimes) -> bool:
+        """Put another model in the place of the present one; False: callers are inside, or the
+        device is closing. What was learned of the old one is kept apart, and delivered if a server
+        that has it is met again."""
+        with self._handover.alone(_MOST_HELD_UP) as is_alone, self._closing:
+            agent = self._agent
+            if not is_alone or agent is None:
+                return False
+            agent.close()
+            self._requests.close()
+            self._contact.stop_watching()
+            self._turns = Turns()
+            self._contact.post = self._turns.post
+            state = replace(self._experience.state, welcome=b"")
+            self._live_with(model, state, measured)
+        return True
 
     def _on_block(self, name: str, thread_seconds: float, wall_seconds: float) -> None:
         self._requests.abandonment.check()
@@ -225,7 +288,8 @@ class Device:
     def infer(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> dict[str, Array]:
         """The model's outputs for these inputs: from the server or from here, by the deadline."""
         if deadline_ms is None and isinstance(inputs, dict):
-            outputs = self._running_agent().stay(inputs)
+            with self._handover:
+                outputs = self._running_agent().stay(inputs)
             if outputs is not None:
                 return outputs
         return self.run(inputs, deadline_ms).outputs
@@ -234,10 +298,10 @@ class Device:
         """The same with a report of how the answer came about."""
         agent, job = self._running_agent(), self._job(inputs, deadline_ms)
         if agent.has_time_for(job):
-            return Result(agent.answer(job), job)
+            return Result(self._answer(job), job)
         try:
             left = max(job.deadline - monotonic(), 0.0)
-            return Result(self._workers.submit(agent.answer, job).result(left), job)
+            return Result(self._workers.submit(self._answer, job).result(left), job)
         except FutureTimeout:
             job.given_up.set()
             raise DeadlineExceeded(_LATE) from None
@@ -250,8 +314,9 @@ class Device:
 
     async def arun(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> Result:
         """`run` for `await`."""
-        agent, job = self._running_agent(), self._job(inputs, deadline_ms)
-        played = self._workers.submit(agent.answer, job)
+        self._running_agent()
+        job = self._job(inputs, deadline_ms)
+        played = self._workers.submit(self._answer, job)
         try:
             async with asyncio.timeout(max(job.deadline - monotonic(), 0.0)):
                 return Result(await asyncio.wrap_future(played), job)
@@ -275,8 +340,13 @@ class Device:
                       min(in_flight, _MOST_IN_FLIGHT), latest)  # fmt: skip
 
     def _started(self, inputs: Arrays | Array, deadline_ms: float | None) -> Future[Result]:
-        agent, job = self._running_agent(), self._job(inputs, deadline_ms)
-        return self._workers.submit(lambda: Result(agent.answer(job), job))
+        self._running_agent()
+        job = self._job(inputs, deadline_ms)
+        return self._workers.submit(lambda: Result(self._answer(job), job))
+
+    def _answer(self, job: Job) -> dict[str, Array]:
+        with self._handover:
+            return self._running_agent().answer(job)
 
     def _job(self, inputs: Arrays | Array, deadline_ms: float | None) -> Job:
         if not isinstance(inputs, dict):
@@ -343,13 +413,18 @@ class Device:
         """Finish the inference that runs, keep what was learned, let go of everything."""
         if self not in _open:
             return  # closed, or of the process that forked this one
-        agent, self._agent = self._agent, None
+        if self._mover is not None:
+            self._mover.closed = True
+        with self._closing:
+            agent, self._agent = self._agent, None
         if agent is not None:
             agent.close()
             self._requests.close()
             self._experience.save()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._contact.close()
+        if self._mover is not None:
+            self._mover.close()
         if self._writer is not None:
             self._writer.close()
         if self._file is not None:
@@ -370,6 +445,7 @@ class Device:
 
 
 _MOST_IN_FLIGHT = 32  # requests of one device at a time
+_MOST_HELD_UP = 1.0  # seconds that callers wait for others before a new model can take its place
 _open: WeakSet[Device] = WeakSet()  # devices of this process that were not closed
 
 

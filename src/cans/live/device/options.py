@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -43,6 +44,8 @@ class DeviceOptions:
     max_memory_mb: float | None = None  # for the model and its halves; None: as it needs
     max_mb_per_day: float | None = None  # both ways over the link; None: any
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of open inputs of a model that is sent
+    follow: bool = True  # when the server has a new model of this name, fetch it and move over
+    model_sha256: str | None = None  # of the only model to run; then nothing is followed
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -58,6 +61,8 @@ class DeviceOptions:
             raise InputError("--max-memory-mb must be positive")
         if self.max_mb_per_day is not None and not self.max_mb_per_day > 0:
             raise InputError("--max-mb-per-day must be positive")
+        if self.model_sha256 is not None and not re.fullmatch("[0-9a-f]{64}", self.model_sha256):
+            raise InputError("--model-sha256 must be 64 hexadecimal digits, as sha256sum prints")
         if not self.deadline_ms > 0:
             raise InputError("deadline_ms must be positive")
 
@@ -92,4 +97,6 @@ class DeviceKeywords(TypedDict, total=False):
     max_mb_per_day: float | None
     send_model: bool
     shape: Mapping[str, Sequence[int]] | None
+    model_sha256: str | None
+    follow: bool
     progress: Progress | None

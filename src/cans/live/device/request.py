@@ -53,6 +53,7 @@ class Requests:
         contact: Contact,
         random: np.random.Generator,
         hooks: Hooks,
+        times: LocalTimes,
     ) -> None:
         self._options = options
         self._model = model
@@ -63,7 +64,7 @@ class Requests:
         self._chooser = Chooser(options, experience, random, hooks, self.accuracy)
         self._explainer = Explainer(model, experience)
         self.abandonment = Abandonment()
-        self.times = LocalTimes()
+        self.times = times  # of this device by itself
         self._remote_times = RemoteTimes()
         self._local = LocalRuns(model, Exits(model, options.exit), self.times)
         self._processor = threading.Lock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
@@ -28,6 +28,7 @@ class Catalogue:
         self._given: set[str] = set()  # names of models that devices gave
         if len(self._by_name) < len(given):
             raise InputError("two models have the same name; rename a file")
+        self.when_removed: list[Callable[[], None]] = []
         self.shared_parts = tuple(part for part in terms.policy.parts if part.shared)
         self._parts = {part.name: part for part in self.shared_parts}
         self._rows: dict[tuple[str, str], Array] = {}
@@ -53,6 +54,12 @@ class Catalogue:
         old = self._by_name.pop(name, None)
         if old is not None and self._by_digest.get(old.digest) is old:
             del self._by_digest[old.digest]
+            for told in self.when_removed:
+                told()
+
+    def offers(self, digest: str) -> bool:
+        """Whether this very model is served."""
+        return digest in self._by_digest
 
     def has(self, digest: str) -> bool:
         return digest in self._by_digest

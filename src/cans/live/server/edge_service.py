@@ -212,6 +212,8 @@ class EdgeService:
         most = MOST_SCOPES * len(self._catalogue.shared_parts)
         if len(request.known) > most:
             raise RemoteProtocolError(f"{len(request.known)} pools to watch; at most {most}")
+        for model in {key.model for key in request.known}:
+            self._catalogue.find(model)  # of one that has gone there is no news
         with self._quotas.watching(request.device, self._clock.now()):
             self._happenings.add(Watching(self._clock.now(), request.device, True))
             try:

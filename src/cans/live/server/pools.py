@@ -63,6 +63,7 @@ class Pools:
         self._now: dict[PoolKey, Download] = {}
         policy = catalogue.terms.policy
         self._news = News(self._now.get, PLAIN.ridge if policy.ridge is None else policy.ridge)
+        catalogue.when_removed.append(self._news.wake_all)
         self._queue: list[_Group] = []  # to be merged together, as soon as the store is free
         self._merger: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -179,13 +180,14 @@ class Pools:
     # --- telling ---
 
     async def watch(self, device: str, known: Known) -> AsyncIterator[list[Download]]:
-        """What is new of these pools, by the rules of `learning.arithmetic.exchange`."""
+        """What is new of these pools, by the rules of `learning.arithmetic.exchange`. Ends when
+        their model is served no more, so that whoever watches finds out."""
         with self._news.subscribed(device, known, self._clock.now()) as subscription:
             with suppress(StoreError):  # it will be read when it is back, or something is merged
                 await self.load(known)
             for each in self.newer(known.items()):
                 subscription.changed(each, True, None)
-            while not self._closing:
+            while not self._closing and all(self._catalogue.offers(key.model) for key in known):
                 news = subscription.due(self._clock.now())
                 if news:
                     yield news

@@ -104,7 +104,7 @@ class Contact:
         self.allowance = Allowance(options.max_mb_per_day)
         self.tls = options.tls
         self._hooks = hooks
-        self._post = post
+        self.post = post  # to the agent of now; what another one asked for is told to that one
         self._news: dict[PoolKey, PoolUpdate] = {}  # the latest of each, not yet taken
         self._news_lock = Lock()
         self.links = [
@@ -149,16 +149,17 @@ class Contact:
         the device only moves to another group."""
         if not moved:
             self.stop_watching()
+        post = self.post
 
         def work() -> None:
             try:
                 if not moved:
                     self.links[server].renew()
-                self._post(Welcomed(server, self.join(server, identity, model, moved=moved)))
+                post(Welcomed(server, self.join(server, identity, model, moved=moved)))
             except CansError as error:
-                self._post(NotWelcomed(server, error))
+                post(NotWelcomed(server, error))
             except Exception as error:  # a closed channel, on the way out
-                self._post(NotWelcomed(server, Unreachable(str(error))))
+                post(NotWelcomed(server, Unreachable(str(error))))
 
         self._start(work, "cans-join")
 
@@ -173,15 +174,15 @@ class Contact:
     ) -> None:
         """Send uploads; posts `Synced` or `NotSynced`."""
         request = SyncRequest(tuple(uploads), device, account)
-        link = self.links[server]
+        link, post = self.links[server], self.post
         connection = link.renewals
         pending = link.sync(request, SYNC_SECONDS)
 
         def done() -> None:
             try:
-                self._post(Synced(server, uploads, pending.result().pools))
+                post(Synced(server, uploads, pending.result().pools))
             except CansError as error:
-                self._post(NotSynced(server, error, stale=link.renewals > connection))
+                post(NotSynced(server, error, stale=link.renewals > connection))
 
         pending.when_done(done)
 
@@ -196,7 +197,7 @@ class Contact:
 
     def _told(self, call: Pending[SyncReply]) -> None:
         self._telling.discard(call)
-        self._post(Told())
+        self.post(Told())
 
     @property
     def telling(self) -> bool:
@@ -207,6 +208,7 @@ class Contact:
 
     def probe(self, server: int, sizes: Sequence[int]) -> None:
         """Time exchanges of these sizes, one after the other; posts `Probed`."""
+        post = self.post
 
         def work() -> None:
             times: list[float] = []
@@ -216,7 +218,7 @@ class Contact:
                     times.append(paced_ms + self.links[server].probe(size, SYNC_SECONDS))
             except Exception as error:  # no answer is no experience; requests judge the server
                 _log.debug("no probe", extra={"reason": str(error)})
-            self._post(Probed(times))
+            post(Probed(times))
 
         self._start(work, "cans-probe")
 
@@ -226,6 +228,7 @@ class Contact:
         """Hear of every change of these pools; posts `WatchEnded` when the stream ends."""
         self.stop_watching()
         stream = self._stream = self.links[server].watch(WatchRequest(device, known))
+        post = self.post
 
         def listen() -> None:
             error: CansError | None = None
@@ -237,7 +240,7 @@ class Contact:
                             if update.download.key in known:
                                 self._news[update.download.key] = update
                     if self._news and not told:
-                        self._post(News())
+                        post(News())
                     sleep(_NEWS_PAUSE)
             except CansError as found:
                 error = found
@@ -245,7 +248,7 @@ class Contact:
                 error = RunError(str(found))
             if self._stream is stream:
                 self._stream = None
-                self._post(WatchEnded(server, error))
+                post(WatchEnded(server, error))
 
         self._start(listen, "cans-watch")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
+from typing import TypeGuard
 
 from cans.errors import (
     Busy,
@@ -56,6 +57,7 @@ class Session:
         route: Route,
         clock: Clock,
         begin: Callable[[], tuple[Upload, ...]],
+        follow: Callable[[int], None] | None = None,
     ) -> None:
         self._digest = digest
         self._experience = experience
@@ -63,6 +65,7 @@ class Session:
         self._route = route
         self._clock = clock
         self._begin = begin  # makes offline experience when new terms ask for it
+        self._follow = follow  # of a server that has another model; None: this one is kept
         self._on_wire = 0  # Syncs without an answer
         self._send_at: float | None = 0.0  # 0.0: retry what the last process left, at once
         self._watching = False
@@ -276,12 +279,15 @@ class Session:
         elif isinstance(event, WatchEnded):
             self._watching = False
             self._watch_at = monotonic() + _RETRY_SECONDS
-            if isinstance(event.error, Unreachable):
+            if isinstance(event.error, Unreachable) or _has_no_such_model(event.error):
                 self.judge(event.server, event.error)
         elif isinstance(event, Welcomed):
             self.welcomed(event.server, event.welcome)
         elif isinstance(event, NotWelcomed):
-            self._warn_once(event)
+            if self._follow is not None and _has_no_such_model(event.error):
+                self._follow(event.server)
+            else:
+                self._warn_once(event)
             self._trouble = str(event.error)
             self._route.join_failed(event.server, monotonic())
 
@@ -316,3 +322,7 @@ class Session:
         self._arriving = True
         _log.info("joined", extra={"server": self._contact.links[server].server})
         self.deliver()
+
+
+def _has_no_such_model(error: CansError | None) -> TypeGuard[Refused]:
+    return isinstance(error, Refused) and error.code == "NOT_FOUND"

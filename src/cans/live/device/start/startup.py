@@ -1,25 +1,20 @@
-"""How a device starts: who it was, which server answers, and the model as that server cuts it."""
+"""How a device starts: who it was, which server answers, and its first runs."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
 from time import monotonic, perf_counter
+from typing import NamedTuple
 
 import numpy as np
 
-from cans import models
-from cans.cache import cache_folder
 from cans.errors import (
     CansError,
     DeadlineExceeded,
     InputError,
-    ModelError,
     Refused,
     Unreachable,
     unknown_name,
@@ -31,12 +26,10 @@ from cans.live.device.local import Abandoned
 from cans.live.device.options import DeviceOptions
 from cans.live.device.servers.contact import Contact
 from cans.live.device.servers.route import Route
+from cans.live.device.start.own_model import FirstWelcome, OwnModel
 from cans.live.device.start.statefile import StateFile
 from cans.live.device.timing import LocalTimes
-from cans.live.fetching import Progress, fetch_model
-from cans.live.split import Cutting, SplitModel
-from cans.live.splitting import is_built_in, load_model, split
-from cans.live.wire.messages import Welcome
+from cans.live.split import SplitModel
 from cans.live.wire.state import DeviceState
 from cans.live.wire.tls import trouble
 from cans.models.run.inputs import random_inputs
@@ -45,7 +38,6 @@ _log = logging.getLogger(__name__)
 _SETTLING = 3  # runs before the time of a half is typical
 _LONGEST_OFFLINE = 60.0  # seconds of runs before the first request, whatever a server asks for
 _PERMANENT = {"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"}
-FirstWelcome = tuple[int, Welcome]  # which server, and what it said
 
 
 def remembered(file: StateFile, options: DeviceOptions) -> DeviceState:
@@ -66,17 +58,21 @@ def remembered(file: StateFile, options: DeviceOptions) -> DeviceState:
 
 
 def first_welcome(
-    contact: Contact, route: Route, who: DeviceIdentity, model: str
+    contact: Contact, route: Route, who: DeviceIdentity, own: OwnModel, options: DeviceOptions
 ) -> FirstWelcome | None:
     """Join the first server that answers; None if none does. A server that says no for good is an
-    error now: the user should know."""
+    error now: the user should know. One that has another model of the same name is joined later,
+    when this device has fetched it; until then the device goes on alone with its own."""
     for index in range(len(route.servers)):
         try:
-            return index, contact.join(index, who, model)
+            return index, contact.join(index, who, own.wanted)
         except Refused as error:
-            if error.code in _PERMANENT:
+            may_differ = options.follow or options.model_sha256 is not None
+            differs = may_differ and _has_another(contact, index, who, own, error)
+            if error.code in _PERMANENT and not differs:
                 raise InputError(f"the server refuses this device: {error}") from None
-            _log.error("cannot join", extra={"reason": str(error)})
+            if error.code not in _PERMANENT:
+                _log.error("cannot join", extra={"reason": str(error)})
             route.join_failed(index, monotonic())
         except CansError as error:
             reason = str(error)
@@ -88,80 +84,17 @@ def first_welcome(
     return None
 
 
-class OwnModel:
-    """The model that the user named, if any, and what is known of it before a server is asked."""
-
-    def __init__(
-        self,
-        source: str | PathLike[str] | SplitModel | None,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-    ) -> None:
-        self._source = source
-        self._own = Cutting(shapes=tuple((shapes or {}).items()))
-        self._loaded: models.Model | None = None
-        if source is not None and not isinstance(source, SplitModel):
-            with suppress(ModelError):  # of open dimensions: those the server knows
-                self._loaded = load_model(source, self._own)
-
-    @property
-    def file(self) -> Path | None:
-        """The model file; None: the model is not one's own, or has none."""
-        if self._source is None or isinstance(self._source, SplitModel):
-            return None
-        path = Path(self._source)
-        return path if path.is_file() else None
-
-    @property
-    def wanted(self) -> str:
-        """What to ask the server for: a digest, a name, or whatever it has."""
-        if isinstance(self._source, SplitModel):
-            return self._source.digest
-        return self._loaded.digest if self._loaded else Path(self._source or "").stem
-
-    def cut(
-        self,
-        contact: Contact,
-        welcome: FirstWelcome | None,
-        state: DeviceState,
-        options: DeviceOptions,
-        progress: Progress | None,
-    ) -> SplitModel:
-        """The model, cut as the server cuts it (or did, when it was last heard of)."""
-        if isinstance(self._source, SplitModel):
-            return self._source
-        told = welcome[1] if welcome else None
-        if told is None and state.welcome:
-            with suppress(CansError):  # one that this version cannot use
-                told = Welcome.from_bytes(state.welcome)
-        cutting = told.cutting if told is not None else self._own
-        loaded = self._loaded
-        if self._source is None:
-            if told is None:
-                raise Unreachable("no server answers, and this device has no model of its own")
-            file = _fetched(contact, welcome, told, progress)
-            loaded = replace(load_model(file, cutting), name=told.model_name)
-        elif loaded is None or cutting.shapes:
-            loaded = load_model(self._source, cutting)
-        return split(
-            loaded, cutting, local=options.local, runtime=options.runtime,
-            max_memory=None if options.max_memory_mb is None else int(options.max_memory_mb * 1e6),
-        )  # fmt: skip
-
-
-def _fetched(
-    contact: Contact, welcome: FirstWelcome | None, terms: Welcome, progress: Progress | None
-) -> str | Path:
-    if not terms.model_file_sha256:
-        if not is_built_in(terms.model_name):
-            raise InputError(
-                f"the server does not hand out {terms.model_name!r} (its log says why); give "
-                "this device a copy with --model"
-            )
-        return terms.model_name  # the name is enough
-    link = contact.links[welcome[0] if welcome else 0]
-    return fetch_model(
-        link, terms.table.digest, terms.model_file_sha256, cache_folder("models"), progress
-    )
+def _has_another(
+    contact: Contact, index: int, who: DeviceIdentity, own: OwnModel, error: Refused
+) -> bool:
+    if error.code != "NOT_FOUND" or not own.name:
+        return False
+    try:
+        contact.join(index, who, own.name)
+    except CansError:
+        return False
+    _log.warning("the server has another model of this name", extra={"model": own.name})
+    return True
 
 
 def with_own_floor(constraints: Constraints, model: SplitModel) -> Constraints:
@@ -213,10 +146,16 @@ def offline_runs(
     return found
 
 
-def measure_whole(model: SplitModel, random: np.random.Generator, times: LocalTimes) -> float:
-    """Whole runs, so that deadlines know how long this device needs by itself; returns the lower of
-    two in milliseconds, which one disturbance does not change."""
-    inputs = random_inputs(model.inputs, random)
+class WholeTimes(NamedTuple):
+    """How long a device needs for a model by itself."""
+
+    times: LocalTimes
+    whole_ms: float = 0.0  # the lower of two runs, which one disturbance does not change
+
+
+def measure_whole(model: SplitModel, random: np.random.Generator) -> WholeTimes:
+    """Whole runs, so that deadlines know how long this device needs by itself."""
+    inputs, times = random_inputs(model.inputs, random), LocalTimes()
     model.executor.run_front(model.last, inputs)  # builds what it needs
     seconds = []
     for _ in range(2):
@@ -224,4 +163,4 @@ def measure_whole(model: SplitModel, random: np.random.Generator, times: LocalTi
         model.executor.run_front(model.last, inputs)
         seconds.append(perf_counter() - start)
     times.ran_whole(seconds[-1])
-    return 1e3 * min(seconds)
+    return WholeTimes(times, 1e3 * min(seconds))
