@@ -10,7 +10,7 @@ import pytest
 
 import cans
 from cans.errors import InputError
-from cans.live.device.allowance import Allowance
+from cans.live.device.servers.allowance import Allowance
 from cans.live.split import Cutting
 from cans.live.splitting import load_model, split
 from live.running import running, terms

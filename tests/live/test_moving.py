@@ -13,7 +13,7 @@ import pytest
 
 from cans.errors import InputError
 from cans.live.device.device import Device
-from cans.live.device.handover import Handover
+from cans.live.device.start.handover import Handover
 from cans.live.server.model_folder import ModelFolder
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import load_model, split

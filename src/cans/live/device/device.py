@@ -27,7 +27,6 @@ from cans.learning.grouping import AUTO
 from cans.live.clock import Clock
 from cans.live.device.agent import Agent
 from cans.live.device.experience import Experience
-from cans.live.device.handover import Handover
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.report import Report
@@ -37,6 +36,7 @@ from cans.live.device.servers.contact import Contact, Kept
 from cans.live.device.servers.route import BreakerSettings, Route
 from cans.live.device.servers.session import Session
 from cans.live.device.start.enrolment import Enrolment
+from cans.live.device.start.handover import Handover
 from cans.live.device.start.moving import Mover
 from cans.live.device.start.offering import Offer
 from cans.live.device.start.own_model import FirstWelcome, OwnModel

@@ -15,11 +15,11 @@ from time import sleep
 
 from cans.errors import CansError, Refused, RunError, Unreachable
 from cans.learning import DeviceIdentity, PoolKey, Upload
-from cans.live.device.allowance import Allowance
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.accounts import Accounts
 from cans.live.device.reporting.traces import Traces
+from cans.live.device.servers.allowance import Allowance
 from cans.live.device.start.offering import Offer
 from cans.live.wire.account import Account
 from cans.live.wire.link import Link, Pending, Stream
