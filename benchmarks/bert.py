@@ -1,4 +1,4 @@
-"""A BERT of random weights as an ONNX file: texts of any length, with a mask, as exporters write it."""
+"""A BERT of random weights as an ONNX file: texts of any length, with a mask."""
 
 from __future__ import annotations
 
