@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from cans.cli import app
 from cans.errors import InputError, RunError
+from cans.models import PartitionTable, find_points, load
+from cans.models.tools import verifying
 
 IMAGE = {"x": [1, 4, 8, 8]}
 
@@ -98,6 +100,30 @@ def test_a_threshold_is_no_false_alarm(tmp_path: Path) -> None:
     assert "Round" in report["remarks"][-1]
 
 
+def test_only_cuts_that_differ_more_than_the_model_from_itself_are_unsafe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = ("Tanh", ["d"], "e"), ("Round", ["e"], "f"), ("Sin", ["f"], "out")
+    more = [node("Mul", ["c", "k"], "d"), *(node(kind, i, o) for kind, i, o in steps)]
+    model = load(network(tmp_path / "m.onnx", *more, extra=[constant("k", 1e8)]))
+    points = find_points(model)
+    assert verifying.unsafe_cuts(model, points).points == frozenset()
+    monkeypatch.setattr(verifying, "_own_difference", lambda *_: 0.1)
+    split = verifying._split_runs
+
+    def wrong_at_one(model, point, *rest):
+        return [({n: v + (point.index == 1) for n, v in made.items()}, size)
+                for made, size in split(model, point, *rest)]  # fmt: skip
+
+    monkeypatch.setattr(verifying, "_split_runs", wrong_at_one)
+    found = verifying.unsafe_cuts(model, points)
+    assert (found.points, found.operators) == (frozenset({1}), ("Round",))
+    table = PartitionTable.of(model, points, left_out=found.points)
+    assert table.points == tuple(each.name for each in points)
+    assert 1 not in table.point_of
+    assert table.choices == len(points) - 1
+
+
 def test_dynamically_quantised(tmp_path: Path) -> None:
     nodes = [node("MatMul", ["x", "m"], "a"), node("Relu", ["a"], "b")]
     nodes += [node("MatMul", ["b", "n"], "c"), node("Tanh", ["c"], "d")]
@@ -166,3 +192,38 @@ def test_a_long_chain_needs_little_memory(tmp_path: Path, layers: int) -> None:
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert kilobytes("all") < 2 * kilobytes("whole")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_chain_of_a_thousand_points_takes_twice_its_own_memory(tmp_path: Path) -> None:
+    """Peak resident memory of `cans verify` against that of the runtime with the whole model."""
+    steps, width = 1000, 160  # 100 MB of weights
+    nodes, extra, name = [], [], "x"
+    for i in range(steps):
+        nodes.append(node("MatMul", [name, f"w{i}"], f"m{i}"))
+        nodes.append(node("Tanh", [f"m{i}"], f"t{i}" if i < steps - 1 else "out"))
+        extra.append(weight(f"w{i}", width, width))
+        name = f"t{i}"
+    path = save(tmp_path / "chain.onnx", nodes, {"x": [1, width]}, ["out"], extra)
+    whole = (
+        "import sys, numpy as np, onnxruntime as o; s = o.InferenceSession(sys.argv[1]);"
+        f"s.run(None, {{'x': np.ones((1, {width}), 'f4')}})"
+    )
+    report = tmp_path / "report.json"
+    own = peak_mb([sys.executable, "-c", whole, str(path)])
+    mine = peak_mb([sys.executable, "-m", "cans", "verify", str(path), "--json"], report)
+    found = json.loads(report.read_text())
+    assert (found["verdict"], len(found["points"])) == ("equal", steps + 1)
+    assert mine <= 2.0 * own
+
+
+def peak_mb(command: list[str], out: Path | None = None) -> float:
+    """Largest resident memory of a process."""
+    measuring = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[2:], check=True, "
+        "stdout=open(sys.argv[1], 'w'));"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)"
+    )
+    words = [sys.executable, "-c", measuring, str(out or "/dev/null"), *command]
+    return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)

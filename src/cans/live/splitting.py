@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 from os import PathLike
 
 from cans import models  # of `models`, what is used is imported then: ONNX is heavy
-from cans.errors import InputError
+from cans.errors import CansError, InputError
 from cans.learning import PartitionTable
 from cans.learning.table import PROBE_BYTES
 from cans.live.sending import files_of
 from cans.live.split import Arrays, BlockHook, Codec, Cutting, SplitModel
 from cans.live.wire.terms import table_version
 
+_log = logging.getLogger(__name__)
+
 
 def load_model(source: str | PathLike[str], cutting: Cutting) -> models.Model:
     """The model of a file or a built-in name, not yet cut."""
     return models.load(source, dict(cutting.shapes), lowest=dict(cutting.lowest))
+
+
+def unsafe_points(
+    model: models.Model, cutting: Cutting, runtime: models.RuntimeOptions | None = None
+) -> frozenset[int]:
+    """Points that a server should not offer: there a split model differs from the whole by more
+    than the whole differs from itself. Where the size of the input varies none is tried."""
+    from cans.models.tools.verifying import unsafe_cuts
+
+    if model.varying is not None:
+        return frozenset()
+    points = models.find_points(model, cutting.max_tensors, cutting.max_points)
+    try:
+        found = unsafe_cuts(model, points, runtime or models.RuntimeOptions())
+    except CansError as error:  # e.g. it does not run on made-up inputs
+        _log.warning("cuts not tried", extra={"model": model.name, "reason": str(error)})
+        return frozenset()
+    if found.points:
+        names = ", ".join(points[index].name for index in sorted(found.points))
+        reason = f"{', '.join(found.operators)}: small differences become large ones"
+        _log.warning("points not offered", extra={"points": names, "reason": reason})
+    return found.points
 
 
 def is_built_in(name: str) -> bool:
@@ -39,13 +64,16 @@ def split(
     on_block: BlockHook | None = None,
     to_send: bool = False,
     max_memory: int | None = None,
+    left_out: Collection[int] = (),
 ) -> SplitModel:
     """Cut a model; `codecs` are the choices its table offers (a device can read them all), and
     `to_send` says that devices may fetch it. `max_memory`: bytes of the model and its
-    halves."""
+    halves. `left_out`: points that are not offered."""
     points = models.find_points(model, cutting.max_tensors, cutting.max_points)
     image = models.ImageSpec.parse(cutting.image) if cutting.image else None
-    table = models.PartitionTable.of(model, points, features, codecs, image, PROBE_BYTES)
+    table = models.PartitionTable.of(
+        model, points, features, codecs, image, PROBE_BYTES, left_out=left_out
+    )
     executor = models.Executor(
         model, points, runtime=runtime, local=local, on_block=on_block,
         memory_budget=None if max_memory is None else _for_halves(model, points, local, max_memory),

@@ -150,7 +150,7 @@ def serve(
     from cans.live.server.model_folder import ModelFolder
     from cans.live.server.server import ServerOptions
     from cans.live.server.server import serve as serve_models
-    from cans.live.splitting import load_model, split
+    from cans.live.splitting import load_model, split, unsafe_points
     from cans.live.wire.accuracy import AccuracyBudget
     from cans.models.run.runtime import RuntimeOptions
 
@@ -181,9 +181,12 @@ def serve(
         raise InputError("--accept-models and --cluster do not go together")
 
     def load(source: str | Path, cut: Cutting = cutting, to_send: bool = True) -> SplitModel:
+        loaded = load_model(source, cut)
+        # What a device gives was tried in a process of its own, and is not run here unasked.
+        left_out = unsafe_points(loaded, cut, runtime) if to_send else frozenset()
         return split(
-            load_model(source, cut), cut, codecs=codec or ["float32"], features=features,
-            runtime=runtime, to_send=to_send,
+            loaded, cut, codecs=codec or ["float32"], features=features, runtime=runtime,
+            to_send=to_send, left_out=left_out,
         )  # fmt: skip
 
     accepted: AcceptedModels | None = None

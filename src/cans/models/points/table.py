@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from os import PathLike
@@ -53,15 +53,17 @@ class PartitionTable(learning.PartitionTable):
         image: ImageSpec | None = None,
         probe_bytes: Sequence[int] = (),
         like: PartitionTable | None = None,
+        left_out: Collection[int] = (),
     ) -> PartitionTable:
         """`probe_bytes`: sizes of messages that devices may send to time a link. `like`: the table
-        of the same points at the largest size of input; the rows are on its scale."""
+        of the same points at the largest size of input; the rows are on its scale. `left_out`:
+        points that are no choice."""
         if not codecs:
             raise InputError("codecs must name at least one codec, e.g. float32")
         chosen: list[Point] = []
         names: list[str] = []
         sizes: list[int] = []
-        for point in points[:-1]:
+        for point in (each for each in points[:-1] if each.index not in left_out):
             for name in codecs:
                 codec = codec_at(name, point.index, image)
                 if codec is not None:

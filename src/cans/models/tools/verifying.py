@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -76,12 +76,12 @@ def verify(
     worst = max(row["max_error"] for row in rows)
     culprits = _culprits(model) if own > tolerance else []
     remarks = _remarks(nothing, own, culprits)
+    allowed = max(tolerance, _OWN * own if culprits else 0.0)
     if len(nothing) == len(model.outputs) or own == float("inf") or set(culprits) & RANDOM:
         verdict = "unproven"
     elif not lossless:
         verdict = "lossy"
     else:
-        allowed = max(tolerance, _OWN * own if culprits else 0.0)
         verdict = "equal" if worst <= allowed else "differs"
     return {
         "model": model.name,
@@ -96,6 +96,33 @@ def verify(
         "remarks": remarks,
         "points": rows,
     }
+
+
+class Unsafe(NamedTuple):
+    """Cuts after which a model answers differently than it differs from itself."""
+
+    points: frozenset[int]
+    operators: tuple[str, ...]  # that make small differences large
+
+
+def unsafe_cuts(model: Model, points: Sequence[Point], runtime: RuntimeOptions = _PLAIN) -> Unsafe:
+    """Of a model that differs from itself, by operators that make small differences large, every
+    cut is run on made-up inputs; of any other none is. The raw input and the end are always
+    safe."""
+    culprits = _culprits(model)
+    if not culprits:
+        return Unsafe(frozenset(), ())
+    batches, whole, _ = _informative(model, None, 1, None, runtime)
+    own = _own_difference(model, batches, whole, runtime)
+    if own <= tolerance_of(whole[0], points, runtime):
+        return Unsafe(frozenset(), ())
+    raw = codec_at_input("float32", None)
+    found = set()
+    for point in points[1:-1]:
+        runs = _split_runs(model, point, batches, raw, runtime)
+        if _row(point, runs, whole, 0.0)["max_error"] > _OWN * own:
+            found.add(point.index)
+    return Unsafe(frozenset(found), tuple(culprits))
 
 
 def codec_at_input(name: str, image: ImageSpec | None) -> Codec:
