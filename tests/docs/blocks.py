@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
+    r"```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$",
+    re.M | re.S,
+)
 
 
 class Block(NamedTuple):
@@ -20,6 +24,13 @@ class Block(NamedTuple):
     language: str
     title: str
     text: str
+    not_run: str = ""  # why no test runs it
+
+    @property
+    def to_run(self) -> bool:
+        """Whether a reader would type it or save it, and a test therefore does."""
+        doctest = self.language == "python" and ">>>" in self.text
+        return self.language in ("sh", "python", "toml") and not (self.not_run or doctest)
 
     @property
     def where(self) -> str:
@@ -33,7 +44,8 @@ def blocks(page: Path) -> Iterator[Block]:
         title = re.search(r'title="([^"]*)"', info)
         language = info.split()[0] if info else ""
         line = text.count("\n", 0, found.start()) + 1
-        yield Block(page, line, language, title[1] if title else "", found["text"])
+        name = title[1] if title else ""
+        yield Block(page, line, language, name, found["text"], found["reason"] or "")
 
 
 def commands(text: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Follows a page word by word: its commands are typed on machines that are folders here.
 
-The only liberties: names of hosts stand for this machine and ports for free ones; `git`, `pip`,
-`python3 -m venv` and the activation do nothing, because everything is installed; `scp` copies
-between the folders of the machines.
+The only liberties: names of hosts stand for this machine and ports for free ones (also for the
+default one); `git`, `pip`, `python3 -m venv` and the activation do nothing, because everything is
+installed; `scp` copies between the folders of the machines.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ SHIMS = {
     "cans": 'exec "{python}" -m cans "$@"',
     "git": "exit 0",
     "pip": "exit 0",
+    "python": 'exec "{python}" "$@"',
     "python3": 'if [ "${{2:-}}" = venv ]; then\n'
     '  mkdir -p "$3/bin"; : > "$3/bin/activate"; exit 0\nfi\n'
     'exec "{python}" "$@"',
@@ -33,8 +34,10 @@ SHIMS = {
 class Follower:
     """`with Follower(folder, {...}) as follow: follow(block)`."""
 
-    def __init__(self, folder: Path, instead: dict[str, str]) -> None:
+    def __init__(self, folder: Path, instead: dict[str, str], default: str = "127.0.0.1:0") -> None:
+        """`instead`: what stands for a word of the page; `default`: for the port of a server."""
         self._root = folder
+        self._default = default
         self._instead = instead
         self._servers: list[subprocess.Popen[bytes]] = []
         self.said = ""  # by all commands, on standard output
@@ -57,11 +60,20 @@ class Follower:
             return self._run(["python3", "-c", self._here(block.text)], block)
         said = ""
         for command in commands(block.text):
-            if re.search(r"\bcans serve\b", command):
-                self._serve(self._here(command), block)
-            else:
-                said += self._run(["bash", "-euc", self._here(command)], block)
+            said += self.type(command, block)
         return said
+
+    def type(self, command: str, block: Block) -> str:
+        """One command; a server goes on until the end."""
+        before, _, last = command.rpartition(" && ")
+        if not re.match(r"(?:\S+=\S+ )*cans serve\b", last):
+            return self._run(["bash", "-euc", self._here(command)], block)
+        if before:
+            self._run(["bash", "-euc", self._here(before)], block)
+        if "--listen" not in last:
+            last += f" --listen {self._default}"
+        self._serve(self._here(last), block)
+        return ""
 
     def _here(self, text: str) -> str:
         for name, value in self._instead.items():
