@@ -26,6 +26,9 @@ def device(
     model_sha256: Annotated[
         str | None, typer.Option(metavar="HEX", help="Run this model only, with or without server.")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Move to a new model of the server?")
+    ] = True,
     type_: Annotated[
         str,
         typer.Option(
@@ -143,7 +146,7 @@ def device(
         provider=provider or (), threads=threads, optimisation=optimisation,
         prepare=prepare, traces=traces, max_memory_mb=max_memory_mb,
         max_mb_per_day=max_mb_per_day, send_model=send_model, shape=parse_shapes(shape or []),
-        model_sha256=model_sha256,
+        model_sha256=model_sha256, follow=follow,
     )  # fmt: skip
 
 
