@@ -163,6 +163,8 @@ def serve(
     )
     more: dict[str, Any] = {} if workers is None else {"workers": workers}
     runtime = RuntimeOptions.parse(provider or (), threads, optimisation)
+    if runtime.own_copies:
+        typer.echo(f"provider {runtime.own_copies}", err=True)
     if cluster is not None:
         from cans.live.server.cluster.options import ClusterOptions
 

@@ -77,6 +77,16 @@ class RuntimeOptions:
         return all(each.name == CPU for each in self.providers)
 
     @property
+    def own_copies(self) -> str:
+        """A sentence on weights that cuts do not share; empty: they share them all.
+
+        >>> RuntimeOptions(providers=(Provider("XExecutionProvider"),)).own_copies
+        'X keeps a copy of its weights for every cut in use'
+        """
+        names = ", ".join(_short(each.name) for each in self.providers if each.name != CPU)
+        return f"{names} keeps a copy of its weights for every cut in use" if names else ""
+
+    @property
     def spelled(self) -> str:
         """For people: where inferences run.
 

@@ -76,6 +76,8 @@ def verify(
     worst = max(row["max_error"] for row in rows)
     culprits = _culprits(model) if own > tolerance else []
     remarks = _remarks(nothing, own, culprits)
+    if runtime.own_copies:
+        remarks.append(runtime.own_copies)
     allowed = max(tolerance, _OWN * own if culprits else 0.0)
     if len(nothing) == len(model.outputs) or own == float("inf") or set(culprits) & RANDOM:
         verdict = "unproven"
