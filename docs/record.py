@@ -17,8 +17,10 @@ from typing import Any
 SECONDS = 60
 EVERY = 2.5  # seconds between frames
 IMAGES = Path(__file__).parent / "images"
-COLOURS = ("#4c6ef5", "#e8930c", "#12a594", "#c2418c", "#d79cc0", "#3451c6", "#e7ecfd", "#0b6a49",
-           "#def5ea", "#b4232c", "#565d73", "#171a26", "#ffffff", "#f6f7fb", "#e2e5ef")  # fmt: skip
+TEXT = ("#171a26", "#565d73", "#3451c6", "#0b6a49", "#b4232c")
+COLOURS = (*TEXT, "#ffffff", "#f6f7fb", "#e2e5ef", "#eceef4", "#f0f3fc", "#4c6ef5", "#e8930c",
+           "#12a594", "#c2418c", "#d79cc0", "#e7ecfd", "#def5ea", "#fdf0d9", "#8f5200", "#fde5e6",
+           "#eaeefe")  # fmt: skip
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
@@ -31,7 +33,7 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    words = ["demo", "--devices", "6", "--seconds", str(SECONDS), "--no-open"]
+    words = ["demo", "--devices", "4", "--seconds", str(SECONDS), "--no-open"]
     demo = subprocess.Popen([sys.executable, "-m", "cans", *words, "--dashboard", address],
                             stdout=subprocess.DEVNULL)  # fmt: skip
     try:
@@ -44,7 +46,7 @@ def main() -> None:
 
 
 def _record(browser: Any, address: str, demo: subprocess.Popen[bytes]) -> None:
-    tab = browser.new_page(viewport={"width": 1280, "height": 746})
+    tab = browser.new_page(viewport={"width": 1280, "height": 640})
     _open(tab, address, demo)
     frames, begin = [], time.monotonic()
     while (now := time.monotonic() - begin) < 0.85 * SECONDS and demo.poll() is None:
@@ -86,28 +88,35 @@ def _small(png: bytes) -> bytes:
     return written.getvalue()
 
 
-def _with_swatches(picture: Any) -> Any:
-    """Large patches of the page's colours below a frame: a palette goes by area."""
-    from PIL import Image, ImageDraw
+def _palette() -> Any:
+    """The page's own colours and the way from each of them to what it stands on: a palette that is
+    found by area has no room for bars and pills, and they look pale."""
+    from PIL import Image, ImageColor
 
-    wide, tall = picture.size
-    whole = Image.new("RGB", (wide, 2 * tall), "white")
-    whole.paste(picture, (0, 0))
-    paint = ImageDraw.Draw(whole)
-    for number, colour in enumerate(COLOURS):
-        left = number * wide // len(COLOURS)
-        paint.rectangle((left, tall, left + wide // len(COLOURS), 2 * tall), fill=colour)
-    return whole
+    shades = []
+    for colour in COLOURS:
+        red, green, blue = ImageColor.getrgb(colour)
+        steps = 10 if colour in TEXT else 5
+        for step in range(steps):
+            share = step / steps
+            shades += [round(each + share * (255 - each)) for each in (red, green, blue)]
+    assert len(shades) <= 768
+    found = Image.new("P", (1, 1))
+    found.putpalette(shades + shades[:3] * (256 - len(shades) // 3))
+    return found
 
 
 def _animate(frames: list[bytes]) -> None:
     from PIL import Image
 
-    pictures = [Image.open(io.BytesIO(each)).convert("RGB").resize((840, 490)) for each in frames]
-    palette = _with_swatches(pictures[len(pictures) // 2]).quantize(96)
-    shown = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in pictures]
+    size, palette = (960, 480), _palette()
+    shown = [
+        Image.open(io.BytesIO(each)).convert("RGB").resize(size, Image.Resampling.LANCZOS)
+        .quantize(palette=palette, dither=Image.Dither.NONE)
+        for each in frames
+    ]  # fmt: skip
     shown[0].save(
-        IMAGES / "demo.gif", save_all=True, append_images=shown[1:], duration=700, loop=0,
+        IMAGES / "demo.gif", save_all=True, append_images=shown[1:], duration=600, loop=0,
         optimize=True,
     )  # fmt: skip
 

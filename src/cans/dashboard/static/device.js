@@ -1,5 +1,5 @@
 // Device: the network as a strip with the cut, every choice's prediction, latency and choices over time.
-import { STATES, clock, color, h, legend, ms, put, s } from "./dom.js";
+import { STATES, clock, color, h, legend, many, ms, put, s } from "./dom.js";
 import { onChange, store } from "./store.js";
 
 const AT_MOST_EVERY = 700; // milliseconds between two fetches
@@ -41,7 +41,7 @@ export function deviceView(main, name) {
   function show(device) {
     state.className = `pill ${device.state}`;
     put(state, STATES[device.state] ?? device.state);
-    put(tags, `${device.type} on ${device.network} · ${device.model} · server ${device.server} · ${device.inferences} inferences · ${device.fallbacks} fallbacks · ${device.uploads} uploads`);
+    put(tags, `${device.type} on ${device.network} · ${device.model} · server ${device.server} · ${many(device.inferences, "inference")} · ${many(device.fallbacks, "fallback")} · ${many(device.uploads, "upload")}`);
     put(why, sentence(device));
     drawStrip(device);
     choices.replaceChildren(drawChoices(device));

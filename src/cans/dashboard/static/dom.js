@@ -39,6 +39,11 @@ export function amount(value) {
   return value.toFixed(value >= 10 ? 1 : 2);
 }
 
+/** "1 upload", "2 uploads" */
+export function many(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
 export function duration(seconds) {
   const value = Math.abs(seconds);
   const sign = seconds < 0 ? "−" : "";

@@ -189,7 +189,8 @@ function sparkline(canvas, rounds) {
   paint.clearRect(0, 0, width, height);
   const seen = rounds.slice(-BARS);
   const sorted = seen.map((round) => round[5]).sort((a, b) => a - b);
-  const top = Math.max((sorted[Math.floor(sorted.length * 0.95)] ?? 1) * 1.1, 0.01);
+  const middle = sorted[Math.floor(sorted.length / 2)] ?? 1; // a few slow ones must not flatten the rest
+  const top = Math.max(Math.min((sorted[Math.floor(sorted.length * 0.95)] ?? 1) * 1.1, middle * 2.2), 0.01);
   const colors = ["front", "wait", "link", "server"].map(color);
   const step = width / BARS;
   seen.forEach((round, i) => {

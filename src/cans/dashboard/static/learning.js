@@ -1,5 +1,5 @@
 // Learning: what the pools know, in units that people use, and whether the fleet gets better.
-import { amount, clock, color, duration, h, ms, put } from "./dom.js";
+import { amount, clock, color, duration, h, many, ms, put } from "./dom.js";
 import { store } from "./store.js";
 
 const EVERY = 2000; // milliseconds
@@ -63,7 +63,7 @@ function card(pool) {
   });
   return h("article", { class: "card pool" }, h("span", { class: "pill tag" }, KINDS[pool.part] ?? pool.part), h("h3", {}, pool.name === "everyone" ? "this server" : pool.name), h("span", { class: "sub" }, pool.model), ...quantities,
     quantities.length ? null : h("p", { class: "note" }, "Too little is known to put it in units."),
-    h("p", { class: "note" }, `${pool.observations} observations, ${pool.uploads} uploads, last ${pool.age_s === null ? "before this server started" : `${duration(pool.age_s)} ago`}${pool.epoch ? `; started anew ${pool.epoch}×` : ""}`));
+    h("p", { class: "note" }, `${many(pool.observations, "observation")}, ${many(pool.uploads, "upload")}, last ${pool.age_s === null ? "before this server started" : `${duration(pool.age_s)} ago`}${pool.epoch ? `; started anew ${pool.epoch}×` : ""}`));
 }
 
 function draw(plots, name, node, trend, lines, tick, marks) {
