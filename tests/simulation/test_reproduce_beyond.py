@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,6 +25,7 @@ from cans.simulation.reproduce.beyond.studies import (
 from cans.simulation.reproduce.claims.bar import Bar
 from cans.simulation.reproduce.command import write_report
 from cans.simulation.reproduce.studies.experiments import Study, study
+from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.named import WORLDS
 
 OPTIMUM = 100_000.0
@@ -118,7 +120,13 @@ def test_a_bar_without_runs_is_not_held() -> None:
 
 def test_the_grid_asks_for_every_world_size_and_ingredient() -> None:
     wanted = load_grids()
-    for world in WORLDS:
+    for world in BENT:
+        for model, devices in product(("vgg16", "resnet50", "vit_b16"), (1, 5, 25, 100)):
+            what = {"world": world, "model": model, "devices": devices}
+            assert wanted[study(policy="cans", **what)] == 20
+            for policy, beta in product(("fedlinucb-dw", "linucb"), (0.0, 1.0, 5.0, 10.0, 50.0)):
+                assert wanted[study(policy=policy, beta_ms=beta, **what)] == 20
+    for world in WORLDS.keys() - BENT.keys():
         for model in ("vgg16", "resnet50", "vit_b16"):
             what = {"world": world, "model": model}
             assert wanted[study(policy="cans", **what)] == 20

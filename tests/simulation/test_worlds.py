@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from cans.learning.grouping import SPAN
+from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.groups import grouped
-from cans.simulation.worlds.named import TIERS, WORLDS, fleet, make_world
+from cans.simulation.worlds.layered import TIERS, fleet
+from cans.simulation.worlds.named import WORLDS, make_world
 
 
 def test_the_papers_fleet_is_8_10_7() -> None:
@@ -50,7 +52,9 @@ def test_in_the_layered_world_an_interior_cut_is_best_for_someone() -> None:
     assert world.table.points[orin] == "pool5"
 
 
-@pytest.mark.parametrize("name", [name for name in WORLDS if name != "misspecified"])
+@pytest.mark.parametrize(
+    "name", [each for each in WORLDS if each not in {"misspecified", *BENT} - {"accelerator"}]
+)
 @pytest.mark.parametrize("model", ["vgg16", "resnet50", "vit_b16"])
 def test_latencies_are_linear_in_the_features(name, model) -> None:
     world = make_world(name, model, 25)
@@ -186,3 +190,41 @@ def test_a_disturbed_run_does_not_decide_a_group() -> None:
     expected = world.front_ms[world.place_of, -1]
     below = (whole < expected).mean()
     assert 0.6 < below < 0.9  # the lower of two: three quarters of the time below the mean
+
+
+@pytest.mark.parametrize("name", BENT)
+@pytest.mark.parametrize("model", ["vgg16", "resnet50", "vit_b16"])
+def test_in_a_bent_world_a_longer_prefix_takes_longer(name, model) -> None:
+    world = make_world(name, model, 3)
+    assert np.all(np.diff(world.front_ms, axis=1) >= 0)
+    assert np.all(np.diff(world.server_ms, axis=1) <= 0)
+
+
+def test_no_line_fits_a_bent_world() -> None:
+    for name in ("bent-1", "bent-2", "bent-3", "slow-server", "heavy-tailed"):
+        world = make_world(name, "resnet50", 3)
+        rows, ms = world.table.front, world.front_ms[2]
+        fitted = rows @ np.linalg.lstsq(rows, ms, rcond=None)[0]
+        assert np.abs(fitted - ms).max() > 0.02 * ms.max()
+
+
+def test_the_draws_of_a_bent_world_differ_and_stay() -> None:
+    draws = [make_world(name, "vgg16", 3).front_ms for name in ("bent-1", "bent-2", "bent-3")]
+    assert not np.allclose(draws[0], draws[1])
+    assert not np.allclose(draws[1], draws[2])
+    np.testing.assert_array_equal(draws[0], make_world("bent-1", "vgg16", 3).front_ms)
+
+
+def test_an_accelerator_is_faster_in_one_class_of_work_and_slower_in_another() -> None:
+    world = make_world("accelerator", "vit_b16", 3)
+    front, server = world.front_ms, world.server_ms[0]
+    assert np.all(front[:, 1] < server[0] - server[1]), "the convolution of the first point"
+    assert np.all(front[:, -1] - front[:, 1] > server[1]), "everything behind it"
+
+
+def test_heavy_tails_are_the_links_alone_and_have_mean_one() -> None:
+    factor = make_world("heavy-tailed", "vgg16", 25).episode(400_000, 1).factor
+    assert np.all(np.abs(factor.mean(axis=0) - 1.0) < 0.02)
+    beyond_three = (factor > 3.0).mean(axis=0)
+    assert beyond_three[0] == beyond_three[2] == 0.0
+    assert 0.005 < beyond_three[1] < 0.02

@@ -213,7 +213,7 @@ def theory_radii(
 
 def _noise_ms(part: Part, world: World) -> float:
     """R: the standard deviation of a part's noise; for lognormal noise at the largest latency."""
-    if world.noise != "lognormal":
+    if not world.noise.relative:
         halves = ("front" in part.explains) + bool({"link", "server"} & set(part.explains))
         return float(world.noise_level * np.sqrt(halves))
     return float(world.noise_level * max(_latency(part, world, d).max() for d in (0, -1)))

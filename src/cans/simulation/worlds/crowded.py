@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from cans.errors import unknown_name
-from cans.simulation.worlds.named import TIERS, layered_world
+from cans.simulation.worlds.layered import TIERS, layered_world
 from cans.simulation.worlds.world import World
 
 MBPS = 100.0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cans.simulation.worlds.world import World
 
 KEY_FRAMES = 0.1  # share of important frames, for ANS
+STALLS = 0.1  # share of exchanges that a radio repeats, in heavy-tailed noise
 
 
 class Episode(NamedTuple):
@@ -136,8 +137,19 @@ def _noise(world: World, shape: tuple[int, ...], rng: np.random.Generator) -> tu
     """(factor, shift). The paper disturbs the back-end as one; its variance is halved between
     link and server, so that their sum is disturbed exactly as in the paper."""
     draws = rng.standard_normal(shape)
-    if world.noise == "lognormal":
+    if world.noise.relative:
         level = np.sqrt(np.log1p(world.noise_level**2))  # this share as standard deviation
-        return np.exp(level * draws - level**2 / 2), np.zeros(shape)
+        factor = np.exp(level * draws - level**2 / 2)
+        if world.noise == "heavy-tailed":
+            factor[..., 1] *= _stalls(shape[:-1], rng)
+        return factor, np.zeros(shape)
     shares = world.noise_level * np.sqrt(np.array([1.0, 0.5, 0.5]))
     return np.ones(shape), draws * shares
+
+
+def _stalls(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Factors of mean one: one exchange in ten stalls and takes 1 + X times as long, where X has
+    mean one and a tail that falls with the square."""
+    stalled = rng.random(shape) < STALLS
+    factor: Array = (1.0 + stalled * rng.pareto(2.0, shape)) / (1.0 + STALLS)
+    return factor

@@ -23,6 +23,12 @@ class Noise(StrEnum):
     GAUSSIAN = "gaussian"  # the paper: may turn a latency negative
     TRUNCATED = "truncated"  # the same, but what would be negative is zero
     LOGNORMAL = "lognormal"  # a factor with mean one
+    HEAVY_TAILED = "heavy-tailed"  # the same, and now and then a link takes many times as long
+
+    @property
+    def relative(self) -> bool:
+        """Whether its level is a share of the latency, not milliseconds."""
+        return self in (Noise.LOGNORMAL, Noise.HEAVY_TAILED)
 
 
 class Gamma(StrEnum):

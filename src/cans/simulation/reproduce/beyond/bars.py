@@ -17,8 +17,10 @@ from cans.simulation.reproduce.beyond.studies import Beyond, Trial, radii_of
 from cans.simulation.reproduce.claims.bar import Bar
 from cans.simulation.reproduce.claims.intervals import Interval, mean_interval, paired
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, Check, holds, title
+from cans.simulation.worlds.bent import BENT
 
 CANS, DW, LINUCB = "cans", "fedlinucb-dw", "linucb"
+PAPERS_BETA = 50.0
 HOME = ("paper", "layered")
 LEAST_SHARE = 1 / 20  # of fedlinucb-dw's regret
 NEAR_ORACLE = 0.01
@@ -157,11 +159,14 @@ def not_worse(beyond: Beyond) -> list[Check]:
 
 def _not_worse(beyond: Beyond, at: Place, rival: str, devices: int) -> Check:
     trial = at.of(beyond, CANS, devices=devices)
-    theirs = at.of(beyond, rival, devices=devices).regret_ms
+    beta = PAPERS_BETA
+    if at.world in BENT:  # against the best of the radii that were run there
+        beta = beyond.best_beta(at.world, at.model, rival, devices=devices)
+    theirs = at.of(beyond, rival, devices=devices, beta_ms=beta).regret_ms
     difference = paired(*common(seconds(trial.regret_ms), seconds(theirs)))
     allowed = 1e-3 * max(SAME_REGRET * theirs.mean(), SAME_LATENCY * trial.optimum_ms.mean())
     return holds(
-        f"{at.title}, N = {devices}: not worse than {title(rival)}",
+        f"{at.title}, N = {devices}: not worse than {title(rival)}, β = {beta:g} ms",
         difference.high < allowed,
         difference.low < allowed,
         difference_s=difference,
@@ -360,7 +365,8 @@ BARS: tuple[tuple[str, str, Callable[[Beyond], list[Check]]], ...] = (
     (
         "B5",
         "Not worse than FedLinUCB-DW or LinUCB in any world, model and fleet size: the upper bound "
-        "of the difference stays under 5 % of the rival's regret or 1 % of the oracle's latency.",
+        "of the difference stays under 5 % of the rival's regret or 1 % of the oracle's latency; "
+        "in worlds that no line fits, each rival at its own best radius there.",
         not_worse,
     ),
     (

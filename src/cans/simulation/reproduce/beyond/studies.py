@@ -71,9 +71,11 @@ class Beyond:
     def seeds(self) -> int:
         return max(each.seeds for each in self.trials.values())
 
-    def best_beta(self, world: str, model: str, policy: str = "fedlinucb-dw") -> float:
+    def best_beta(
+        self, world: str, model: str, policy: str = "fedlinucb-dw", **values: Any
+    ) -> float:
         """The radius with which a policy has its lowest mean regret here."""
-        what = {"world": world, "model": model, "policy": policy}
+        what = {"world": world, "model": model, "policy": policy, **values}
         radii = [beta for beta in radii_of(self) if self.has(beta_ms=beta, **what)]
         return min(radii, key=lambda beta: float(self.of(beta_ms=beta, **what).regret_ms.mean()))
 
