@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -43,6 +45,39 @@ def test_token_files(tmp_path: Path) -> None:
     path.write_text("nonsense")
     with pytest.raises(InputError, match="each line"):
         TokenFile(path)
+
+
+def test_a_token_file_that_others_can_read_is_warned_about(tmp_path: Path, caplog) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("a secret-a\n")
+    path.chmod(0o600)
+    TokenFile(path)
+    assert caplog.messages == []
+    path.chmod(0o644)
+    TokenFile(path)
+    assert len(caplog.messages) == 1
+    assert "others on this machine can read" in caplog.messages[0]
+
+
+def test_a_server_that_is_open_to_everyone_says_so_in_one_line(tmp_path: Path, caplog) -> None:
+    tokens = tmp_path / "tokens"
+    for listen, guarded, lines in (
+        ("0.0.0.0:7070", None, 1), ("[::]:7070", None, 1), ("0.0.0.0:7070", tokens, 0),
+        ("127.0.0.1:7070", None, 0), ("[::1]:7070", None, 0), ("localhost:7070", None, 0),
+    ):  # fmt: skip
+        caplog.clear()
+        options = ServerOptions(terms(), listen, tokens=guarded)
+        options.warn_if_open(strict=False)
+        assert len(caplog.messages) == lines, listen
+        if lines:
+            with pytest.raises(InputError, match="everyone who reaches"):
+                options.warn_if_open(strict=True)
+
+
+def test_the_runtime_tells_nobody_what_it_does() -> None:
+    program = "import cans, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "1"
 
 
 def test_a_token_is_revoked_without_a_restart(tmp_path: Path) -> None:

@@ -98,6 +98,11 @@ def test_postgresql_of_the_release_before_is_brought_forward(tmp_path: Path) -> 
                 assert len(looking.snapshot(("senders",))["senders"]) == 1
             copied = tmp_path / "copy.sqlite"
             assert store_command("backup", postgres.url, str(copied)).returncode == 0
+            shown = json.loads(store_command("show", postgres.url, "--json").stdout)
+            assert [each["senders"] for each in shown["pools"]] == [1]
+            store.merge([Judged(upload("a", 0, key=KEY._replace(scope="network:new")))], 4e9)
+            purged = store_command("purge", postgres.url, "--older-than-days", "30", "--json")
+            assert json.loads(purged.stdout) == {"pools": 1, "senders": 1}
         with psycopg.connect(postgres.url, autocommit=True) as database:
             database.execute("UPDATE cans_layout SET version = 99")
         with pytest.raises(StoreError, match="newer CANS"):
