@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,12 @@ import onnxruntime
 import pytest
 
 from cans.errors import InputError
+from cans.learning import Choice, Hyperparameters, Latencies
 from cans.live.device.device import Device
+from cans.live.device.hooked import HookedDevice
+from cans.live.device.hooks import Hooks
 from cans.live.device.start.handover import Handover
+from cans.live.device.timing import Measured, Offline
 from cans.live.server.model_folder import ModelFolder
 from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import load_model, split
@@ -215,3 +221,73 @@ def test_a_handover_waits_for_those_inside_and_holds_up_the_rest() -> None:
     first.join()
     second.join()
     assert order == ["left", "alone", "came"]
+
+
+class CountedByModel:
+    """A stopwatch that counts what it hands out for each model that its device has at the time."""
+
+    def __init__(self) -> None:
+        self.device: Device | None = None
+        self.front: Counter[str] = Counter()
+        self.offline_runs: Counter[str] = Counter()
+
+    def latencies(self, choice: Choice, measured: Measured) -> Latencies:
+        found = measured.latencies()
+        if self.device is not None and found.front is not None and choice.point > 0:
+            self.front[self.device.model.digest] += 1
+        return found
+
+    def offline(self, measured: Offline) -> Offline:
+        if self.device is not None:
+            self.offline_runs[self.device.model.digest] += len(measured)
+        return measured
+
+
+def test_nothing_learned_is_lost_or_counted_twice_there_and_back(tmp_path: Path) -> None:
+    """From one model to another and back: every observation is in the pool of its own model, or in the
+    device's buffer for it."""
+    models = tmp_path / "models"
+    variants = [made(tmp_path / f"v{i}", 3 + i).read_bytes() for i in range(2)]
+    models.mkdir()
+    (models / "camera.onnx").write_bytes(variants[0])
+    watch = CountedByModel()
+    eager = Hyperparameters(offline_runs=2, alpha=1e-6)
+    server = Running.of(
+        folder=ModelFolder(models, served),
+        terms=terms("fedlinucb-dw", hyperparameters=eager, fresh_pools=True),
+    )
+    digests = [sha256(each).hexdigest() for each in variants]
+    try:
+        hooks = Hooks(stopwatch=watch)
+        device = HookedDevice(
+            server.address, "camera", "rpi5", state=tmp_path / "s", hooks=hooks, seed=1
+        )
+        watch.offline_runs[digests[0]] += 2  # before it was looked at
+        watch.device = device
+        with device:
+            for which in (0, 1, 0):
+                (models / "next").write_bytes(variants[which])
+                (models / "next").replace(models / "camera.onnx")
+                wait_until(
+                    lambda wanted=which: device.model.digest == digests[wanted] and device.joined,
+                    60.0,
+                )
+                for _ in range(8):
+                    device.infer(PICTURE)
+                device.settle()
+        state = device._experience.state
+        assert set(watch.front) == set(digests)
+        for digest in digests:
+            held = sum(
+                account.pool.statistics.count
+                for account in server.store().accounts()
+                if (account.key.model, account.key.part) == (digest, "front")
+            )
+            unsent = sum(
+                record.local.count
+                for record in (*state.records, *state.former)
+                if (record.key.model, record.key.part) == (digest, "front")
+            )
+            assert held + unsent == watch.front[digest] + watch.offline_runs[digest]
+    finally:
+        server.stop()
