@@ -244,8 +244,9 @@ class CountedByModel:
 
 
 def test_nothing_learned_is_lost_or_counted_twice_there_and_back(tmp_path: Path) -> None:
-    """From one model to another and back: every observation is in the pool of its own model, or in the
-    device's buffer for it."""
+    """From one model to another and back: every observation is in the pool of its own model, or in
+    the buffer that the device keeps for it."""
+
     models = tmp_path / "models"
     variants = [made(tmp_path / f"v{i}", 3 + i).read_bytes() for i in range(2)]
     models.mkdir()
