@@ -264,6 +264,26 @@ class DeviceLearner:
             mean, width = mean + learned, learned - lowest
         return mean, width
 
+    def bottlenecks(self) -> Array | None:
+        """Lower confidence bound of the slowest of front-end, link and server for every choice, in
+        milliseconds; None: this policy does not tell them apart. Of the link only what grows with
+        the bytes: while one request waits for the round trip others travel."""
+        if not any(part.part.explains == ("front",) for part in self._parts.values()):
+            return None
+        self.get_ready()
+        state, physics = self._state, self._state.physics
+        low = physics.low[0] if physics.used else (
+            state.mean[0] - state.radius[0][:, None] * state.norm[0]
+        )  # fmt: skip
+        low = np.array(low)
+        link = self._parts.get("link")
+        names = self.table.names.get("link", ())
+        if link is not None and physics.used and "intercept" in names:
+            column = names.index("intercept")
+            fixed = physics.theta[0, link.number, column] * state.rows[link.number, :, column]
+            low[link.number] -= fixed
+        return np.asarray(np.maximum(low, 0.0).max(axis=0))
+
     def part_predictions(self, name: str) -> tuple[Array, Array]:
         """The same for one part alone."""
         number, state = self._parts[name].number, self._state

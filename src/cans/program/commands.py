@@ -39,6 +39,10 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Sessions wait for their device before they start.")
     ] = False,
+    objective: Annotated[str, typer.Option(help="latency or throughput.")] = "latency",
+    fps: Annotated[
+        float | None, typer.Option(help="The quickest choice that keeps up with so many a second.")
+    ] = None,
     max_memory_mb: Annotated[
         float | None, typer.Option(help="Memory of each model and its halves.")
     ] = None,
@@ -59,13 +63,16 @@ def run(
 ) -> None:
     """Run a program as it is; its onnxruntime sessions have the server's help, and answer without
     it too."""
+    from cans.learning.objective import Objective
     from cans.live.wire.link import parse_servers
 
     parse_servers(server)
+    Objective.parse(objective, fps)
     options: dict[str, object] = {
         "server": server, "type": type_, "network": network, "deadline_ms": deadline_ms,
         "wait": wait, "token": token, "send_model": send_model,
-        "max_memory_mb": max_memory_mb, "max_mb_per_day": max_mb_per_day,
+        "objective": objective, "fps": fps, "max_memory_mb": max_memory_mb,
+        "max_mb_per_day": max_mb_per_day,
     }  # fmt: skip
     if allow_codec:
         from cans.models.codecs.codec import get_codec

@@ -102,6 +102,10 @@ def device(
     traces: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
     ] = None,
+    objective: Annotated[str, typer.Option(help="latency or throughput.")] = "latency",
+    fps: Annotated[
+        float | None, typer.Option(help="The quickest choice that keeps up with so many a second.")
+    ] = None,
     max_memory_mb: Annotated[
         float | None, typer.Option(help="Memory of the model and its halves.")
     ] = None,
@@ -144,7 +148,7 @@ def device(
         tls=_client_tls(tls, tls_ca, tls_cert, tls_key),
         hooks=Hooks(slowdown=slowdown, pace_mbps=pace_mbps),
         provider=provider or (), threads=threads, optimisation=optimisation,
-        prepare=prepare, traces=traces, max_memory_mb=max_memory_mb,
+        prepare=prepare, traces=traces, objective=objective, fps=fps, max_memory_mb=max_memory_mb,
         max_mb_per_day=max_mb_per_day, send_model=send_model, shape=parse_shapes(shape or []),
         model_sha256=model_sha256, follow=follow,
     )  # fmt: skip

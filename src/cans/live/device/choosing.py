@@ -93,6 +93,8 @@ class Chooser:
         else:
             allowed = constraints.allowed(table, learner.predictions()[0])
         self._accuracy.restrict(allowed, table)
+        if server is not None and not self._options.objective.is_latency:
+            allowed = self._serving(learner, allowed)
         if server is None:
             allowed[:] = False
             allowed[table.local] = True
@@ -101,6 +103,14 @@ class Chooser:
             if not allowed.any():
                 raise InputError("the constraints leave a device without a local model no choice")
         return allowed
+
+    def _serving(self, learner: DeviceLearner, allowed: BoolArray) -> BoolArray:
+        if not self._options.local:
+            allowed[learner.table.local] = False
+        bottleneck = learner.bottlenecks()
+        if bottleneck is None or not allowed.any():  # this policy cannot tell: by latency
+            return allowed
+        return self._options.objective.serving(bottleneck, allowed)
 
 
 def _unpredicted(learner: DeviceLearner, row: int) -> Choice:

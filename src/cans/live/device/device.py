@@ -24,6 +24,7 @@ from cans.errors import DeadlineExceeded, InputError, Unreachable
 from cans.learning import DeviceIdentity
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
+from cans.learning.objective import Objective
 from cans.live.clock import Clock
 from cans.live.device.agent import Agent
 from cans.live.device.experience import Experience
@@ -109,6 +110,8 @@ class Device:
         threads: int = 1,
         optimisation: str = "all",
         traces: str | None = None,
+        objective: str = "latency",
+        fps: float | None = None,
         max_memory_mb: float | None = None,
         max_mb_per_day: float | None = None,
         send_model: bool = False,
@@ -136,6 +139,8 @@ class Device:
         none: the CPU. Devices of other providers learn apart.
         threads: of one front-end; 0: all cores. optimisation: how much graphs are rewritten.
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
+        objective: "latency", or "throughput": the choice with the smallest bottleneck of front-end,
+        link and server, for streams. fps: the quickest choice that keeps up with so many a second.
         max_memory_mb: for the model and its halves; None: as they need.
         max_mb_per_day: both ways over the link, kept across restarts; when it is used up the device
         answers by itself until the next day. None: any.
@@ -155,7 +160,8 @@ class Device:
             accuracy=accuracy or AccuracyBudget(),
             keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
             runtime=RuntimeOptions.parse(providers, threads, optimisation), send_model=send_model,
-            max_memory_mb=max_memory_mb, max_mb_per_day=max_mb_per_day,
+            objective=Objective.parse(objective, fps), max_memory_mb=max_memory_mb,
+            max_mb_per_day=max_mb_per_day,
             shapes=tuple((name, tuple(shape)) for name, shape in (shape or {}).items()),
             model_sha256=model_sha256,
             follow=follow and model_sha256 is None and not send_model,

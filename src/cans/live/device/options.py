@@ -12,6 +12,7 @@ from typing import TypedDict
 from cans.errors import InputError
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
+from cans.learning.objective import Objective
 from cans.live.fetching import Progress
 from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.tls import ClientTls
@@ -41,6 +42,7 @@ class DeviceOptions:
     prepare: bool = False  # build and warm every front-end before the first inference
     traces: str | None = None  # HOST:PORT of an OTLP collector; None: no traces
     send_model: bool = False  # to a server that lacks it and takes models
+    objective: Objective = field(default_factory=Objective)  # what it aims at
     max_memory_mb: float | None = None  # for the model and its halves; None: as it needs
     max_mb_per_day: float | None = None  # both ways over the link; None: any
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of open inputs of a model that is sent
@@ -93,6 +95,8 @@ class DeviceKeywords(TypedDict, total=False):
     threads: int
     optimisation: str
     traces: str | None
+    objective: str
+    fps: float | None
     max_memory_mb: float | None
     max_mb_per_day: float | None
     send_model: bool

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 from math import inf, nan
 from time import monotonic, perf_counter
@@ -33,7 +34,7 @@ from cans.live.device.reporting.report import Explainer, Why
 from cans.live.device.round import Asked, Job, Round
 from cans.live.device.servers.contact import Contact
 from cans.live.device.staying import Permit, Signature, Stayed
-from cans.live.device.timing import LocalTimes, Measured, Patience, RemoteTimes, parted
+from cans.live.device.timing import InFlight, LocalTimes, Measured, Patience, RemoteTimes, parted
 from cans.live.split import Array, Arrays, FrontRun, SplitModel
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
 from cans.live.wire.link import Pending
@@ -66,6 +67,7 @@ class Requests:
         self.abandonment = Abandonment()
         self.times = times  # of this device by itself
         self._remote_times = RemoteTimes()
+        self._in_flight = InFlight()
         self._local = LocalRuns(model, Exits(model, options.exit), self.times)
         self._processor = threading.Lock()
         self._hedger = ThreadPoolExecutor(1, thread_name_prefix="cans-hedge")
@@ -97,6 +99,13 @@ class Requests:
 
     def finish(self, asked: Asked) -> Round:
         """Ask the server. From when its reply is late, finish here: the first answer wins."""
+        asked = replace(asked, ahead=self._in_flight.sent())
+        try:
+            return self._finish(asked)
+        finally:
+            self._in_flight.ended()
+
+    def _finish(self, asked: Asked) -> Round:
         job = asked.job
         self._hooks.pace(asked.request.nbytes, job.deadline)
         patience = self._patience(asked)
@@ -243,7 +252,9 @@ class Requests:
         self._check(outputs)
         end = perf_counter()
         measured = self.measure(asked, reply, end)
-        _, link_ms, server_ms, _ = measured
+        # As it was, for people; what is learned is without what other requests cost this one.
+        took_ms = (end - asked.ready) * 1e3
+        link_ms, server_ms = parted(took_ms, reply.compute_ms + reply.queue_ms)
         explain = partial(
             self._explainer.report, asked.job, asked.choice, asked.why, measured, note=note,
             end=end, answered_by=self._contact.links[asked.server].server,
@@ -261,6 +272,16 @@ class Requests:
         """What a reply that came at `end` teaches of its choice."""
         self._remote_times.took(asked.choice.row, end - asked.ready)
         link_ms, server_ms = parted((end - asked.ready) * 1e3, reply.compute_ms + reply.queue_ms)
+        if link_ms is not None:
+            link_ms, server_ms = self._in_flight.alone(
+                asked.ready,
+                end,
+                link_ms,
+                reply.compute_ms,
+                reply.queue_ms,
+                asked.ahead,
+                self._contact.round_trip_ms,
+            )
         if reply.warming:
             server_ms = None
         return Measured(asked.front_ms, link_ms, server_ms, (end - asked.job.begun) * 1e3)

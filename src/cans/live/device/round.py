@@ -52,6 +52,7 @@ class Asked:
     request: InferRequest
     encoding_ms: float  # writing tensors is the device's work: it counts as front-end time
     ready: float  # when they were written, by the performance counter
+    ahead: int = 0  # requests of this device that were on their way then
 
     @property
     def front_ms(self) -> float | None:

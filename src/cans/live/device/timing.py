@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from math import inf, isfinite
 from statistics import median
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 from cans.learning import Choice, Latencies
@@ -60,6 +61,58 @@ def parted(round_trip_ms: float, server_ms: float) -> tuple[float | None, float 
     less than nothing, is believed in neither."""
     link_ms = round_trip_ms - server_ms
     return (link_ms, server_ms) if link_ms >= 0 and server_ms >= 0 else (None, None)
+
+
+def round_trip_of(probes: Sequence[float], sizes: Sequence[int]) -> float:
+    """Milliseconds of an exchange of nothing, from exchanges of these sizes in bytes; one alone
+    says no more than that it is no longer.
+
+    >>> round_trip_of([12.0, 26.0], [8192, 65536])
+    10.0
+    """
+    if len(probes) < 2:
+        return probes[0] if probes else 0.0
+    (small, large), (a, b) = probes[:2], sizes[:2]
+    return max(small - (large - small) * a / (b - a), 0.0)
+
+
+class InFlight:
+    """Requests of one device that are on their way at the same time, and what each would have
+    taken alone. Thread-safe: they end in threads of their own.
+
+    Two requests share the link and the server. The second to be sent arrives when the first has:
+    what lies between the two arrivals is what it took itself, and the round trip, which nobody
+    shares, comes on top. Behind the first it waits at the server, too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._count = 0
+        self._left: deque[float] = deque(maxlen=32)  # when replies were here, less server time
+
+    def sent(self) -> int:
+        """One more is on its way; returns how many are ahead of it."""
+        with self._lock:
+            self._count += 1
+            return self._count - 1
+
+    def ended(self) -> None:
+        with self._lock:
+            self._count -= 1
+
+    def alone(
+        self, ready: float, end: float, link_ms: float, compute_ms: float, queue_ms: float,
+        ahead: int, round_trip_ms: float,
+    ) -> tuple[float, float]:  # fmt: skip
+        """Milliseconds on the link and at the server, without what earlier ones cost it. Times are
+        by the performance counter, in seconds."""
+        left = end - (compute_ms + queue_ms) / 1e3
+        with self._lock:
+            before = max((each for each in self._left if each < left), default=-inf)
+            self._left.append(left)
+        if ahead and before > ready:
+            link_ms = min(link_ms, round_trip_ms + (left - before) * 1e3)
+        return link_ms, compute_ms + max(queue_ms - ahead * compute_ms, 0.0)
 
 
 class LocalTimes:

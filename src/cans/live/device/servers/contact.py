@@ -118,6 +118,7 @@ class Contact:
         self._stream: Stream[PoolNews] | None = None
         self._closed = False
         self.offer: Offer | None = None  # a model for servers that lack it
+        self.round_trip_ms = 0.0  # by the last probes; 0: not known
         self.whole_ms = 0.0  # of the whole model on this device; 0: not measured
 
     # --- joining ---

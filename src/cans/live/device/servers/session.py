@@ -37,6 +37,7 @@ from cans.live.device.servers.contact import (
     Welcomed,
 )
 from cans.live.device.servers.route import Route
+from cans.live.device.timing import round_trip_of
 from cans.live.wire.messages import Welcome
 
 _log = logging.getLogger(__name__)
@@ -274,6 +275,11 @@ class Session:
             self.deliver()
         elif isinstance(event, Probed):
             self._probing = False
+            if event.milliseconds:
+                found = round_trip_of(event.milliseconds, PROBE_BYTES)
+                known = self._contact.round_trip_ms
+                more = len(event.milliseconds) > 1
+                self._contact.round_trip_ms = found if more else min(known, found)
             self._experience.observe_probe(event.milliseconds, self._clock.now())
             self.deliver()
         elif isinstance(event, WatchEnded):
