@@ -53,7 +53,7 @@ def test_all_policies_and_which_of_them_a_server_takes(listed) -> None:
 
 def test_all_worlds_and_models(listed) -> None:
     worlds = json.loads(listed("worlds", "--json"))
-    assert [row["name"] for row in worlds] == [*WORLDS, "trace", "crowded"]
+    assert [row["name"] for row in worlds] == [*WORLDS, "delayed", "trace", "crowded"]
     models = json.loads(listed("models", "--json"))
     assert [row["name"] for row in models] == list(NAMES)
     assert all(row["macs"] > 1e8 and row["points"] > 10 for row in models)

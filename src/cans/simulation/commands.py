@@ -68,6 +68,10 @@ def simulate(
     ] = None,
     delivery: Annotated[str, typer.Option(help="immediate or next-contact.")] = "immediate",
     trace: Annotated[Path | None, typer.Option(help="CSV of world trace.")] = None,
+    delay: Annotated[
+        int | None,
+        typer.Option(help="Rounds before a device hears how one of its own went; the world's."),
+    ] = None,
     pool_age: Annotated[
         float, typer.Option(help="Rounds between two pulls of pools that should be fresh.")
     ] = 0.0,
@@ -130,6 +134,7 @@ def simulate(
             delivery=delivery,
             trace=trace,
             pool_age=pool_age,
+            delay=delay,
             hyperparameters=numbers,
             progress=advance,
         )

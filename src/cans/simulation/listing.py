@@ -56,9 +56,11 @@ def policies(as_json: AsJson = False) -> None:
 
 def worlds(as_json: AsJson = False) -> None:
     """List the worlds of `cans simulate`."""
-    from cans.simulation.worlds.named import WORLDS
+    from cans.simulation.worlds.named import OBJECT_LOOP_WORLDS, WORLDS
 
-    described = {name: _first_paragraph(make) for name, make in WORLDS.items()}
+    described = {
+        name: _first_paragraph(make) for name, make in {**WORLDS, **OBJECT_LOOP_WORLDS}.items()
+    }
     described |= {"trace": _TRACE, "crowded": _CROWDED}
     _print([{"name": name, "about": text} for name, text in described.items()], as_json)
 

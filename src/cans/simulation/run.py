@@ -51,6 +51,7 @@ class Settings:
     delivery: str = "immediate"  # or uploads wait for the next request
     pool_age: float = 0.0  # rounds that may pass before a policy of fresh pools pulls them again
     trace: Path | None = None  # measured rounds, for world `trace`
+    delay: int | None = None  # rounds of a device before it hears of one; None: the world's own
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
 
     def __post_init__(self) -> None:
@@ -75,6 +76,7 @@ class Settings:
             noise=self.noise,
             participation=self.participation,
             trace=self.trace,
+            delay=self.delay,
         )
 
 
@@ -150,6 +152,7 @@ def simulate(
     delivery: str = "immediate",
     pool_age: float = 0.0,
     trace: Path | None = None,
+    delay: int | None = None,
     hyperparameters: Hyperparameters | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Simulation:
@@ -177,6 +180,7 @@ def simulate(
         delivery=delivery,
         pool_age=pool_age,
         trace=trace,
+        delay=delay,
         hyperparameters=hyperparameters or Hyperparameters(),
     )
     made = what.make_world()  # bad values are errors before anything is compiled or started
@@ -198,7 +202,10 @@ def simulate(
 
 
 def check_sizes(world: World, policy: Policy) -> None:
-    """Raise if a policy knows or keeps something of one size of the input, and the sizes vary."""
+    """Raise if a policy knows or keeps something of one size of the input, and the sizes vary; or
+    if it is played by a loop of its own, which knows nothing of late feedback."""
+    if world.delay and policy.clusters is not None:
+        raise InputError(f"policy {policy.name!r} cannot play a world with delayed feedback")
     if world.sizes and (policy.clusters is not None or (policy.knows and not policy.truth)):
         raise InputError(f"policy {policy.name!r} cannot play a trace whose shapes vary")
 
@@ -206,13 +213,13 @@ def check_sizes(world: World, policy: Policy) -> None:
 def pick_engine(name: str | None, world: World | None = None, rounds: float = inf) -> str:
     """The engine that is done first with so many rounds, unless the user says otherwise: the
     compiled one where numba is installed, but a few rounds are not worth compiling it for, and it
-    cannot play a world whose rows change from round to round."""
-    varies = world is not None and bool(world.sizes)
+    cannot play a world whose rows change from round to round, or whose feedback is late."""
+    varies = world is not None and bool(world.sizes or world.delay)
     if name is None:
         few = rounds <= FEW_ROUNDS and not compiled.is_compiled()
         return "fast" if compiled.numba_installed() and not few and not varies else "reference"
     if name == "fast" and varies:
-        raise InputError("a trace whose shapes vary needs --engine reference")
+        raise InputError("shapes that vary and delayed feedback need --engine reference")
     if name not in ENGINES:
         raise unknown_name("engine", name, ENGINES)
     if name == "fast" and not compiled.numba_installed():
@@ -254,8 +261,8 @@ def play(settings: Settings, engine_name: str, seed: int, world: World) -> Recor
     """One episode, by either engine."""
     policy, numbers = settings.method, settings.hyperparameters
     check_sizes(world, policy)
-    if world.sizes:
-        engine_name = "reference"  # the one that knows of rows that change
+    if world.sizes or world.delay:
+        engine_name = "reference"  # the one that knows of rows that change, and of late feedback
     episode = draw(settings, seed, world)
     if policy.grouped:
         world = grouped(world, episode)

@@ -5,18 +5,19 @@ Slow and obvious, it is `--engine reference`; the compiled engine must agree wit
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.arithmetic.exchange import Editions, Watcher
-from cans.learning.choice import Context, Latencies
+from cans.learning.choice import Choice, Context, Latencies
 from cans.learning.device import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
-from cans.learning.table import PROBE_BYTES, SEGMENTS
+from cans.learning.table import PROBE_BYTES, SEGMENTS, PartitionTable
 from cans.simulation.engines.arrays import new_record
 from cans.simulation.engines.fast import Record
 from cans.simulation.worlds.episode import Episode
@@ -85,6 +86,7 @@ def play(
     exchange.begin()
     _arrive(world, episode, learners, exchange, immediate)
     refreshed: dict[int, float] = {}
+    unheard: dict[int, deque[tuple[Choice, Latencies, PartitionTable]]] = {}  # by device
 
     for t in range(episode.rounds):
         device, time = int(episode.active[t]), float(t)
@@ -122,7 +124,13 @@ def play(
         latencies = measured_latency(sized, episode, t, pick, expected[:, pick], draw)
         record.latency_ms[t] = sum(latencies)
         reported = Latencies(*(float(ms * world.report[device]) for ms in latencies))
-        uploads = learner.observe(choice, reported, time)
+        late = unheard.setdefault(device, deque())
+        late.append((choice, reported, sized.table))
+        uploads: tuple[Upload, ...] = ()
+        if len(late) > world.delay:
+            heard, reported, rows = late.popleft()
+            learner.use_rows(rows)
+            uploads = learner.observe(heard, reported, time)
         if pick == world.table.local and learner.wants_probe(time):
             record.probes[0] += 1
             uploads += learner.observe_probe([timed_probe(world, episode, t)], time)

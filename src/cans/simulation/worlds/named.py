@@ -23,6 +23,7 @@ from cans.simulation.worlds.trace import trace_world
 from cans.simulation.worlds.world import Gamma, Noise, Participation, World
 
 Kind = TypeVar("Kind", bound=StrEnum)
+MOST_DELAY = 1000  # rounds
 
 
 def _mac_world(name: str, model: str, devices: int, *, size_per_element: float) -> World:
@@ -117,6 +118,11 @@ def relabelled(world: World, name: str, labels: IntArray) -> World:
     return replace(world, name=name, types=types, type_of=labels)
 
 
+def delayed(model: str, devices: int) -> World:
+    """`layered`, but a device has four requests on their way and hears of each three late."""
+    return replace(layered(model, devices), name="delayed", delay=3)
+
+
 WORLDS: dict[str, Callable[[str, int], World]] = {
     "paper": paper,
     "literal": literal,
@@ -132,6 +138,9 @@ WORLDS: dict[str, Callable[[str, int], World]] = {
     **BENT,
 }
 
+OBJECT_LOOP_WORLDS: dict[str, Callable[[str, int], World]] = {"delayed": delayed}
+"""Those that the compiled engine does not play."""
+
 
 def make_world(
     name: str,
@@ -143,23 +152,28 @@ def make_world(
     noise: str | None = None,
     participation: str = Participation.UNIFORM,
     trace: Path | None = None,
+    delay: int | None = None,
 ) -> World:
     """The world of this name, with the user's changes; bad values are errors that say why."""
-    if name not in (*WORLDS, "trace"):
-        raise unknown_name("world", name, [*WORLDS, "trace", "crowded"])
+    makers = {**WORLDS, **OBJECT_LOOP_WORLDS}
+    if name not in (*makers, "trace"):
+        raise unknown_name("world", name, [*makers, "trace", "crowded"])
     if (name == "trace") is not (trace is not None):
         raise InputError("world 'trace' and --trace FILE.csv belong together")
     if devices < 1:
         raise InputError(f"devices must be at least 1, not {devices}")
     if gamma is not None and not 0 <= gamma < 1:
         raise InputError(f"gamma must be at least 0 and below 1, not {gamma}")
-    world = trace_world(trace, devices) if trace is not None else WORLDS[name](model, devices)
+    if delay is not None and not 0 <= delay <= MOST_DELAY:
+        raise InputError(f"delay must be 0 to {MOST_DELAY} rounds, not {delay}")
+    world = trace_world(trace, devices) if trace is not None else makers[name](model, devices)
     level = world.noise_level
     kind = world.noise if noise is None else _member(Noise, noise, "noise")
     if kind.relative is not world.noise.relative:
         level = 0.1 if kind.relative else 5.0
     return replace(
         world,
+        delay=world.delay if delay is None else delay,
         gamma=world.gamma if gamma is None else gamma,
         gamma_mode=_member(Gamma, gamma_mode, "gamma mode"),
         noise=kind,

@@ -79,6 +79,7 @@ class World:
     samples: Array = field(default_factory=lambda: np.zeros((0, 0, 0, 3)))
     sample_count: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     # (places, choices, most, 3) measured rounds to draw from instead of noise, and how many
+    delay: int = 0  # rounds of a device before it hears how one of its own went: requests in flight
     sizes: tuple[World, ...] = ()  # of the input, this world at each; empty: it has one size
 
     def __post_init__(self) -> None:
