@@ -54,7 +54,7 @@ def test_what_is_heard_late_is_learned(policy: str) -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="delay must be"):
         make_world("paper", "vgg16", 3, delay=-1)
-    with pytest.raises(InputError, match="need --engine reference"):
+    with pytest.raises(InputError, match="needs --engine reference"):
         simulate("vgg16", "cans", world="delayed", engine="fast", rounds=10, seeds=1)
     with pytest.raises(InputError, match="delayed feedback"):
         simulate("vgg16", "fclub", world="delayed", rounds=10, seeds=1)
