@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from math import inf
 
 
 class Proxy:
@@ -13,6 +14,7 @@ class Proxy:
     def __init__(self, target: int) -> None:
         self.target = target
         self.reply_delay = 0.0  # seconds, from the server to the device
+        self.upload_rate = inf  # bytes a second, from the device to the server
         self._silent = threading.Event()
         self._connections = self._dead_before = 0
         self._loop = asyncio.new_event_loop()
@@ -65,7 +67,7 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: bool, number: int
     ) -> None:
         chunks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        sending = asyncio.ensure_future(self._send(chunks, writer, number))
+        sending = asyncio.ensure_future(self._send(chunks, writer, number, reply))
         with suppress(OSError, asyncio.IncompleteReadError):
             while data := await reader.read(1 << 16):
                 delay = self.reply_delay if reply else 0.0
@@ -77,14 +79,22 @@ class Proxy:
         self._writers.discard(writer)
 
     async def _send(
-        self, chunks: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, number: int
+        self,
+        chunks: asyncio.Queue[tuple[float, bytes]],
+        writer: asyncio.StreamWriter,
+        number: int,
+        reply: bool,
     ) -> None:
         """Each chunk at its time: a delay is not a lack of bandwidth."""
+        free = 0.0  # when the bytes before are through
         while True:
             at, data = await chunks.get()
             if not data:
                 return
             await asyncio.sleep(at - self._loop.time())
+            if not reply and self.upload_rate < inf:
+                free = max(free, at) + len(data) / self.upload_rate
+                await asyncio.sleep(free - self._loop.time())
             while self._silent.is_set() or number < self._dead_before:
                 await asyncio.sleep(0.01)
             writer.write(data)

@@ -219,7 +219,7 @@ def pick_engine(name: str | None, world: World | None = None, rounds: float = in
         few = rounds <= FEW_ROUNDS and not compiled.is_compiled()
         return "fast" if compiled.numba_installed() and not few and not varies else "reference"
     if name == "fast" and varies:
-        raise InputError("a world whose shapes vary or whose feedback is late needs --engine reference")
+        raise InputError("a world of varying shapes or late feedback needs --engine reference")
     if name not in ENGINES:
         raise unknown_name("engine", name, ENGINES)
     if name == "fast" and not compiled.numba_installed():
