@@ -73,31 +73,31 @@ def serve(path: Path) -> None:
     asyncio.run(main())
 
 
-def _ask(port: int, path: Path, folder: Path, seconds: float) -> tuple[float, float]:
-    """Answers per second of eight devices, and the mean compute time of a back-end."""
+def _ask(
+    port: int, path: Path, folder: Path, seconds: float, number_of_devices: int, in_flight: int
+) -> tuple[float, float]:
+    """Answers per second of so many devices, and the mean compute time of a back-end."""
     from cans.live.device.device import Device
 
     devices = [
         Device(f"127.0.0.1:{port}", path, "bench", state=folder / str(i), deadline_ms=60_000)
-        for i in range(DEVICES)
+        for i in range(number_of_devices)
     ]
     value = np.zeros((1, 3, 96, 96), np.float32)
-    counts, compute = [0] * DEVICES, [0.0] * DEVICES
+    counts, compute = [0] * number_of_devices, [0.0] * number_of_devices
     begin = time.perf_counter() + 5.0  # after the fused half is built
     end = begin + seconds
 
     def infer(number: int) -> None:
-        device = devices[number]
-        while time.perf_counter() < end:
-            device.infer(value)
-            last = device.last
-            assert last is not None
+        frames = iter(lambda: value if time.perf_counter() < end else None, None)
+        for result in devices[number].stream(frames, in_flight):
+            last = result.report
             assert not last.fallback, last.fallback
             if begin < time.perf_counter() < end:
                 counts[number] += 1
                 compute[number] += last.server_ms - last.queue_ms
 
-    threads = [threading.Thread(target=infer, args=(i,)) for i in range(DEVICES)]
+    threads = [threading.Thread(target=infer, args=(i,)) for i in range(number_of_devices)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -107,7 +107,7 @@ def _ask(port: int, path: Path, folder: Path, seconds: float) -> tuple[float, fl
     return sum(counts) / seconds, sum(compute) / max(sum(counts), 1)
 
 
-def run(seconds: float = SECONDS) -> dict[str, Any]:
+def run(seconds: float = SECONDS, devices: int = DEVICES, in_flight: int = 1) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = _model(folder)
@@ -127,7 +127,7 @@ def run(seconds: float = SECONDS) -> dict[str, Any]:
             assert process.stdout is not None
             port = int(process.stdout.readline())
             _pin(0)
-            ours, compute_ms = _ask(port, path, folder, seconds)
+            ours, compute_ms = _ask(port, path, folder, seconds, devices, in_flight)
         finally:
             assert process.stdin is not None
             process.stdin.close()
@@ -136,7 +136,8 @@ def run(seconds: float = SECONDS) -> dict[str, Any]:
     rate = (before + after) / 2
     return {
         "benchmark": "server_throughput",
-        "devices": DEVICES,
+        "devices": devices,
+        "in_flight": in_flight,
         "back_end_ms": round(1e3 / rate, 1),
         "bare_per_second": round(rate, 2),
         "bare_before_after": [round(before, 2), round(after, 2)],

@@ -180,13 +180,17 @@ class Requests:
 
     def _patience(self, asked: Asked) -> Patience:
         point, row = asked.choice.point, asked.choice.row
+        # Of a stream every request waits behind others: that is no reason to run it here as well,
+        # which would take the processor from the front-ends of the next.
+        streams = asked.ahead > 0 or not self._options.objective.is_latency
+        hedges = self._hooks.hedges
         return Patience.of(
             left=asked.job.deadline - monotonic(),
             spent=perf_counter() - asked.job.begun,
-            whole=self.times.whole if self._hooks.hedges else inf,
+            whole=self.times.whole if hedges and not streams else inf,
             rest=self.times.rest(point) if self._options.local else None,
             usual=self._remote_times.usual(row),
-            late=self._remote_times.late(row) if self._hooks.hedges else inf,
+            late=self._remote_times.late(row) * (1 + streams) if hedges else inf,
         )
 
     def _race(self, asked: Asked, pending: Pending[InferReply]) -> LocalRun | None:
