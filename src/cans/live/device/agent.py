@@ -135,7 +135,7 @@ class Agent(Thread):
                 if self._experience.learner is not None:  # not when someone waits for a choice
                     self._guarded(self._experience.learner.get_ready)
             finally:
-                self._turns.give_back()
+                self._turns.worked()
             if self._turns.closed and not (self._playing or self._staying.unlearned):
                 until = until or monotonic() + 1.0
                 if self._turns.all_learned and (monotonic() > until or not self._unsettled()):

@@ -241,7 +241,7 @@ class Device:
         self._experience = Experience(state, writer, model)
         self._requests = Requests(
             options, model, self._experience, self._contact, self._random, self._hooks,
-            measured.times,
+            measured.times, self._turns.learner,
         )  # fmt: skip
         self._contact.whole_ms = measured.whole_ms
         enrolment = Enrolment(
@@ -372,14 +372,14 @@ class Device:
         """Join again: deliver what is pending, and hear the pools as they are now."""
         self._running_agent()
         until = monotonic() + self.options.deadline_ms / 1e3
-        with self._turns.turn(until):
+        with self._turns.turn(until), self._turns.learner:
             server, uploads = self._session.server, self._experience.pending()
             if server is None:
                 raise Unreachable(self._session.trouble)
         welcome = self._contact.join(
             server, self._experience.state.identity, self.model.digest, uploads
         )
-        with self._turns.turn(until):
+        with self._turns.turn(until), self._turns.learner:
             self._session.welcomed(server, welcome)
 
     def _running_agent(self) -> Agent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
 from math import inf, nan
@@ -55,8 +56,11 @@ class Requests:
         random: np.random.Generator,
         hooks: Hooks,
         times: LocalTimes,
+        learner: AbstractContextManager[object],
     ) -> None:
+        """`learner` is held while the learner is used."""
         self._options = options
+        self._learner = learner
         self._model = model
         self._experience = experience
         self._contact = contact
@@ -76,8 +80,9 @@ class Requests:
         """Choose and run the front-end; all of the model where that was chosen, or where no server
         is there: `why_not` says why."""
         job.begun = perf_counter()
-        job.rows = self.rows(job.inputs)
-        choice, why = self._chooser.choose(server, why_not, job.rows)
+        with self._learner:
+            job.rows = self.rows(job.inputs)
+            choice, why = self._chooser.choose(server, why_not, job.rows)
         if choice is None or choice.point == self._model.last:
             if not self._options.local:
                 raise Unreachable(f"{why_not or 'no server'}; this device holds no back-end")
@@ -94,7 +99,8 @@ class Requests:
             if not self._options.local:
                 raise InputError(f"this choice would send {too_much}")
             return self._local_round(job, None, lambda: f"local: it would send {too_much}")
-        request = InferRequest(self._header(choice, front), tensors)
+        with self._learner:
+            request = InferRequest(self._header(choice, front), tensors)
         return Asked(job, choice, why, front, server, request, (ready - start) * 1e3, ready)
 
     def finish(self, asked: Asked) -> Round:
@@ -330,7 +336,8 @@ class Requests:
         elsewhere: float | None = 0.0  # what link and server took
         if run.exit:
             # Only its front-end is experience: what the rest would have taken is not known.
-            choice, elsewhere = self._chooser.exited(run.point), None
+            with self._learner:
+                choice, elsewhere = self._chooser.exited(run.point), None
         front_ms = run.steady_seconds * 1e3 if run.settled else None
         measured = Measured(front_ms, elsewhere, elsewhere, (end - job.begun) * 1e3)
         explain = partial(
