@@ -225,6 +225,7 @@ class Part:
     sigma: float = 0.0
     mean: np.ndarray | None = None
     lower: np.ndarray | None = None
+    width: np.ndarray | None = None
 
     def observe(self, x, y):
         if not x.any():
@@ -259,7 +260,8 @@ class Part:
         self.mean = self.x @ self.theta
         inverse = np.linalg.inv(sigma + self.numbers.ridge * np.eye(d))
         norm = np.array([sqrt(x @ inverse @ x) for x in self.x])
-        lower = np.maximum(self.mean - self.numbers.kappa * self.sigma * norm, 0.0)
+        self.width = self.numbers.kappa * self.sigma * norm
+        lower = np.maximum(self.mean - self.width, 0.0)
         self.lower = floors(lower, self.x, self.viable)
 
     def send(self, pool, time):
@@ -272,10 +274,29 @@ class Part:
 
 
 def choose(parts, viable):
-    scores = sum(part.lower for part in parts) + 0.01 * sum(part.mean for part in parts)
+    lower, mean = (sum(getattr(part, name) for part in parts) for name in ("lower", "mean"))
+    scores = lower + 0.01 * mean
     if parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
-        scores = np.where(viable, scores, inf)
+        back = worth_a_try(parts, viable, lower, mean)
+        scores = np.where(np.logical_or(viable, back), scores, inf)
     return argmin(scores)
+
+
+def worth_a_try(parts, viable, lower, mean):
+    """Which of those left out may be chosen all the same."""
+    width = sum(part.width for part in parts)
+    server = parts[SERVER].mean
+    best = min((p for p in range(len(mean)) if viable[p]), key=lambda p: mean[p])
+    known = width[best] <= 0.2 * mean[best]
+    return [
+        mean[p] + width[p] < mean[best]
+        or (
+            known
+            and lower[p] < 0.9 * mean[best]
+            and mean[p] - server[p] + server[0] <= 3.0 * mean[best]
+        )
+        for p in range(len(mean))
+    ]
 
 
 def cans(

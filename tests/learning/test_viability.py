@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 import reference_cans
 from cans.learning.arithmetic import viability
 from cans.learning.arithmetic.viability import floors, offered_choices, viable_choices
+from cans.learning.device import DeviceLearner
 from cans.learning.laws import random_table
+from cans.learning.policies import POLICIES
 from cans.learning.table import PartitionTable
+from cans.simulation.run import Settings, play
 from cans.simulation.worlds.backbones import MODELS
 from cans.simulation.worlds.named import make_world
 
@@ -117,3 +120,24 @@ def test_floors_by_brute_force(seed, choices, columns) -> None:
     for _ in range(20):  # and that is what they mean
         total = rows @ rng.exponential(size=columns)
         assert (total[None, :] >= found * total[:, None] * (1 - 1e-12)).all()
+
+
+def test_a_server_that_is_slower_in_one_class_of_work_is_found_out() -> None:
+    settings = Settings("vit_b16", "cans", "accelerator", devices=10, rounds=500)
+    world = settings.make_world()
+    record = play(settings, "reference", 5, world)
+    best = [int(sum(world.segments_ms(device)).argmin()) for device in range(10)]
+    assert not viable_choices(world.table)[best].any(), "their best choice was left out"
+    late = slice(400, None)
+    optimum = record.expected_ms[late] - record.regret_ms[late]
+    assert record.regret_ms[late].sum() < 0.01 * optimum.sum()
+
+
+def test_rows_of_another_size_leave_the_viable_choices_of_the_first_as_they_were() -> None:
+    table = a_table([[0], [1], [2], [4]], [[9], [8], [1], [0]])
+    before = viable_choices(table).copy()
+    learner = DeviceLearner(table, POLICIES["cans"])
+    other = replace(table, link=np.array([[9.0], [1.0], [8.0], [0.0]]))
+    assert viable_choices(other).tolist() != before.tolist()
+    learner.use_rows(other)
+    assert viable_choices(table).tolist() == before.tolist()

@@ -29,6 +29,7 @@ class Physics(NamedTuple):
     used: bool
     kappa: float  # width in estimated standard deviations; 0: `radius` as it was given
     nonnegative: bool  # theta >= 0, and the floors that follow from it
+    offered: BoolArray  # (choices,)               may be chosen at all
     viable: BoolArray  # (choices,)                can win for some possible theta
     floor: Array  # (parts, choices, choices)      what p costs at least, in units of what q costs
     spread: (
@@ -151,6 +152,7 @@ def no_physics() -> Physics:
         used=False,
         kappa=0.0,
         nonnegative=False,
+        offered=flag,
         viable=flag,
         floor=np.zeros((0, 0, 0)),
         spread=number,

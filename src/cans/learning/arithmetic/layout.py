@@ -81,7 +81,8 @@ def _physics(
         used=True,
         kappa=policy.physical.kappa,
         nonnegative=policy.physical.nonnegative,
-        viable=considered(table, policy.physical.codecs),
+        offered=offered_choices(table, policy.physical.codecs),
+        viable=considered(table, policy.physical.codecs).copy(),  # `use_rows` writes into it
         floor=np.array([floors(part) for part in rows]),
         spread=np.array([part.spread for part in policy.parts]),
         front_part=names.index("front") if both else -1,

@@ -31,6 +31,10 @@ SURPRISING = 3.0
 TIE_BREAK = 0.01
 """Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
 
+WORTH_TRYING, WELL_KNOWN, TOO_MUCH = 0.1, 0.2, 3.0
+"""A choice that was left out is tried if it may save a tenth of the best one's latency, once the
+best one is known to a fifth, unless it could cost three times as much."""
+
 MATURE = 5.0
 """Observations beyond one per feature before a pool's predictions are tested."""
 
@@ -197,18 +201,43 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     others.
 
     Choices are left out on the assumption that the server is the faster machine. When the
-    estimates say otherwise (it is overloaded), every choice is back. `charge` is known and comes on
+    estimates say otherwise (it is overloaded), every choice is back; one alone is where they leave
+    room for it: the server may be slower in one class of work. `charge` is known and comes on
     top of each choice: waiting, and tolls.
     """
     physics = state.physics
-    scores: Array = physics.low[device].sum(axis=0) + TIE_BREAK * state.mean[device].sum(axis=0)
-    scores = scores + charge
+    low, mean = physics.low[device].sum(axis=0), state.mean[device].sum(axis=0)
+    scores: Array = low + TIE_BREAK * mean + charge
     front, server = physics.front_part, physics.server_part
+    considered = physics.viable
     if front >= 0:
         on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
         if on_server + charge[0] > on_device:
-            return scores
-    result: Array = np.where(physics.viable, scores, np.inf)
+            considered = physics.offered
+        else:
+            considered = considered | worth_a_try(state, device, low + charge, mean + charge)
+    result: Array = np.where(considered, scores, np.inf)
+    return result
+
+
+def worth_a_try(state: LearnerState, device: int, low: Array, mean: Array) -> BoolArray:
+    """Choices that were left out, though the estimates speak for them: one whose upper confidence
+    bound is below the best of the others, and, once that best one is known, one that may save a
+    tenth of it. Never one that is expected to cost three times as much, where its back-end is
+    taken to last as long as all of the model does on the server: it does not last longer.
+    """
+    physics = state.physics
+    viable = np.where(physics.viable, mean, np.inf)
+    best = viable.argmin()
+    limit = viable[best]
+    width = physics.kappa * physics.deviation[device].reshape(-1, 1) * state.norm[device]
+    uncertain = width.sum(axis=0)
+    server = state.mean[device, physics.server_part]
+    bounded = mean - server + server[0] <= TOO_MUCH * limit
+    promising = (low < (1.0 - WORTH_TRYING) * limit) & bounded
+    if uncertain[best] > WELL_KNOWN * limit:
+        promising = np.zeros_like(promising)
+    result: BoolArray = physics.offered & (promising | (mean + uncertain < limit))
     return result
 
 
