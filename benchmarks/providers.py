@@ -70,7 +70,12 @@ def measure(name: str) -> dict[str, Any]:
                 ms, outputs = ms + tail.seconds * 1e3, outputs | tail.outputs
             times.setdefault(label, []).append(ms)
             worst = max(worst, error(outputs, whole))
-    return {"ms": {label: median(each) for label, each in times.items()}, "worst_error": worst}
+    ms = {label: median(each) for label, each in times.items()}
+    slower = max(ms["whole: plain"], ms["whole: openvino"])
+    mixed = [
+        ms[each] for each in ms if each.endswith((": plain -> openvino", ": openvino -> plain"))
+    ]
+    return {"ms": ms, "mixed_over_slower_whole": median(mixed) / slower, "worst_error": worst}
 
 
 def run() -> dict[str, Any]:
