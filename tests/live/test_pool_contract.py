@@ -208,5 +208,5 @@ def test_a_dead_runner_s_job_is_done_by_another_and_nobody_left_means_busy() -> 
             await pool.run(work())
 
     asyncio.run(main())
+    pool.close()  # waits for the threads, which tell last of all
     assert len(gone) == 2
-    pool.close()
