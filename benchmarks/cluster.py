@@ -9,7 +9,6 @@ less than twice as long as the model takes on a device alone.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from cans.live.split import SplitModel
 
 BAR_THROUGHPUT, BAR_ADDED_MS, BAR_LOCAL, KILLS = 1.7, 2.5, 2.0, 10
 LOCAL_S, REMOTE_S, LAYERS = 0.4, 0.05, 4  # of the model whose nodes are killed
+_SAID = "nodes: "  # before what the process of the nodes says
 ELEMENTS = 150_528  # 602 KB
 TURNS = 60
 
@@ -134,7 +134,7 @@ class Seen:
             self.by_cluster += last is not None and last.answered_by != "device"
 
 
-def killed(cluster: Any, folder: Path) -> Seen:
+def killed(nodes: Nodes, folder: Path) -> Seen:
     """A server and four devices, while nodes are killed and new ones come."""
     source = ToySource(64, REMOTE_S / LAYERS, LAYERS)
     cluster_pools.source_of = lambda *_: source  # type: ignore[assignment]
@@ -156,10 +156,9 @@ def killed(cluster: Any, folder: Path) -> Seen:
             each.start()
         try:
             for _ in range(KILLS):
-                node = cluster.add_node(num_cpus=2)
-                victim = next(each for each in cluster.worker_nodes if each is not node)
+                nodes.ask("add")
                 sleep(0.5)
-                cluster.remove_node(victim, allow_graceful=False)
+                nodes.ask("kill")
                 sleep(0.5)
                 wait_for(pool, 2)  # the next one when the last is made up for
         finally:
@@ -171,39 +170,69 @@ def killed(cluster: Any, folder: Path) -> Seen:
     return seen
 
 
-def run() -> dict[str, Any]:
-    """In a process of its own: one that starts nodes forks, which gRPC must not interfere with."""
-    root = Path(__file__).parent.parent
-    paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
-    variables = {"PYTHONPATH": os.pathsep.join(paths), "GRPC_ENABLE_FORK_SUPPORT": "0"}
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.cluster", str(result)],
-            env=os.environ | variables, stdout=subprocess.DEVNULL, check=True,
+class Nodes:
+    """A Ray cluster whose nodes belong to another process: starting one forks, and would stop all
+    that runs here meanwhile."""
+
+    def __init__(self) -> None:
+        root = Path(__file__).parent.parent
+        paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # where replicas find the toy model
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.cluster"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-        found: dict[str, Any] = json.loads(result.read_text())
-    return found
+        self.address = self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(_SAID):
+                return line.removeprefix(_SAID).strip()
+        raise RuntimeError("the process of the nodes has ended")
+
+    def ask(self, what: str) -> None:
+        assert self._process.stdin is not None
+        print(what, file=self._process.stdin, flush=True)
+        self._answer()
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
-def main(result: Path) -> None:
-    import ray
+def keep_nodes() -> None:
+    """In that process: start a node, or kill the oldest one that is not the head, when asked."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    print(_SAID + cluster.address, flush=True)
+    started = []
+    for line in sys.stdin:
+        if line.strip() == "add":
+            started.append(cluster.add_node(num_cpus=2))
+        else:
+            cluster.remove_node(started.pop(0), allow_graceful=False)
+        print(_SAID, flush=True)
+    cluster.shutdown()
+
+
+def run() -> dict[str, Any]:
+    import ray
+
+    nodes = Nodes()
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
     try:
-        result.write_text(json.dumps(_measured(cluster)))
+        return _measured(nodes)
     finally:
         ray.shutdown()
-        cluster.shutdown()
+        nodes.close()
 
 
-def _measured(cluster: Any) -> dict[str, Any]:
+def _measured(nodes: Nodes) -> dict[str, Any]:
     sleeping = ToySource(64, 0.05)
     model, one = cluster_pool(sleeping, 1)
     rate_one = [asyncio.run(throughput(one, model))]
-    cluster.add_node(num_cpus=2)
+    nodes.ask("add")
     model, two = cluster_pool(sleeping, 2)
     rate_two = [asyncio.run(throughput(two, model)) for _ in range(2)]
     rate_one.append(asyncio.run(throughput(one, model)))
@@ -215,7 +244,7 @@ def _measured(cluster: Any) -> dict[str, Any]:
     threads.close()
     two.close()
     with tempfile.TemporaryDirectory() as folder:
-        deaths = killed(cluster, Path(folder))
+        deaths = killed(nodes, Path(folder))
     ratio = sum(rate_two) / sum(rate_one)
     return {
         "throughput_one": sum(rate_one) / 2,
@@ -239,4 +268,4 @@ def _measured(cluster: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    keep_nodes()
