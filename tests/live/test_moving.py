@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -58,6 +59,7 @@ class Asking:
         self._device, self._answers = device, answers
         self.wrong: list[object] = []
         self.last: list[int] = []  # which model's answer
+        self.worst_ms = 0.0
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(how,)) for how in range(3)]
         for thread in self._threads:
@@ -65,6 +67,7 @@ class Asking:
 
     def _ask(self, how: int) -> None:
         while not self._over.wait(0.005):
+            begin = time.perf_counter()
             try:
                 if how == 0:
                     found = self._device.infer(PICTURE)
@@ -75,6 +78,7 @@ class Asking:
             except Exception as error:
                 self.wrong.append(error)
                 return
+            self.worst_ms = max(self.worst_ms, (time.perf_counter() - begin) * 1e3)
             output = next(iter(found.values()))
             of = [i for i, each in enumerate(self._answers) if np.allclose(output, each, atol=1e-5)]
             self.last.extend(of) if of else self.wrong.append(output)
@@ -290,5 +294,30 @@ def test_nothing_learned_is_lost_or_counted_twice_there_and_back(tmp_path: Path)
                 if (record.key.model, record.key.part) == (digest, "front")
             )
             assert held + unsent == watch.front[digest] + watch.offline_runs[digest]
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_model_replaced_twenty_times_under_load(tmp_path: Path) -> None:
+    """What docs/reliability.md counts (`-s` prints it)."""
+    models = tmp_path / "models"
+    paths = [made(tmp_path / f"v{i}", 3 + i) for i in range(2)]
+    answers, variants = [answer_of(each) for each in paths], [each.read_bytes() for each in paths]
+    models.mkdir()
+    (models / "camera.onnx").write_bytes(variants[0])
+    fresh = terms("cans", fresh_pools=True)
+    server = Running.of(folder=ModelFolder(models, served), terms=fresh)
+    try:
+        with Device(server.address, "camera", state=tmp_path / "s") as device:
+            asking = Asking(device, answers)
+            for turn in range(1, 21):
+                (models / "next").write_bytes(variants[turn % 2])
+                (models / "next").replace(models / "camera.onnx")
+                wait_until(lambda wanted=turn % 2: settled_on(asking, wanted), 60.0)
+            asking.close()
+        print(f"20 moves, {len(asking.last)} answers, worst {asking.worst_ms:.0f} ms")
+        assert asking.wrong == []
     finally:
         server.stop()

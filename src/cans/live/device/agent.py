@@ -64,6 +64,7 @@ class Agent(Thread):
         self._playing: set[int] = set()  # requests that were begun, by identity
         self._late: dict[int, Round] = {}  # answered here, and a reply may still come
         self.failures = 0  # requests the server did not answer
+        self._patience = 1.0  # seconds, when closing
 
     @property
     def last(self) -> Report | None:
@@ -137,7 +138,7 @@ class Agent(Thread):
             finally:
                 self._turns.worked()
             if self._turns.closed and not (self._playing or self._staying.unlearned):
-                until = until or monotonic() + 1.0
+                until = until or monotonic() + self._patience
                 if self._turns.all_learned and (monotonic() > until or not self._unsettled()):
                     break
         self._guarded(self._catch_up)
@@ -279,8 +280,10 @@ class Agent(Thread):
     def _unsettled(self) -> bool:
         return self._session.waits or bool(self._late)
 
-    def close(self) -> None:
-        """Answer what was begun, refuse the rest, learn what is there."""
+    def close(self, seconds: float = 1.0) -> None:
+        """Answer what was begun, refuse the rest, learn what is there; what is on its way to a
+        server, or from it, is given so long."""
+        self._patience = seconds
         self._turns.close()
         if self.is_alive():
             background.join_patiently(self)

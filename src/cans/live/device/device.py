@@ -276,7 +276,7 @@ class Device:
             agent = self._agent
             if not is_alone or agent is None:
                 return False
-            agent.close()
+            agent.close(0.0)  # callers wait
             self._requests.close()
             self._contact.stop_watching()
             self._turns = Turns()
