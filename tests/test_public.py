@@ -48,6 +48,7 @@ def test_public_names() -> None:
         "Simulation",
         "StoreError",
         "Unreachable",
+        "World",
         "__version__",
         "simulate",
     ]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is 
     from cans.program.session import InferenceSession as InferenceSession
     from cans.simulation.run import Simulation as Simulation
     from cans.simulation.run import simulate as simulate
+    from cans.simulation.worlds.world import World as World
 
 # Public name -> where it lives. Imported on first use, so that a device never loads the simulator.
 _PUBLIC = {
@@ -63,6 +64,7 @@ _PUBLIC = {
     "Simulation": "cans.simulation.run",
     "StoreError": "cans.errors",
     "Unreachable": "cans.errors",
+    "World": "cans.simulation.worlds.world",
     "simulate": "cans.simulation.run",
 }
 

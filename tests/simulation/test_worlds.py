@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cans.errors import InputError
 from cans.learning.grouping import SPAN
+from cans.learning.table import PartitionTable
+from cans.simulation.run import simulate
 from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.groups import grouped
 from cans.simulation.worlds.layered import TIERS, fleet
 from cans.simulation.worlds.named import WORLDS, make_world
+from cans.simulation.worlds.world import Noise, World
 
 
 def test_the_papers_fleet_is_8_10_7() -> None:
@@ -228,3 +233,62 @@ def test_heavy_tails_are_the_links_alone_and_have_mean_one() -> None:
     beyond_three = (factor > 3.0).mean(axis=0)
     assert beyond_three[0] == beyond_three[2] == 0.0
     assert 0.005 < beyond_three[1] < 0.02
+
+
+# --- worlds of one's own -------------------------------------------------------------------------
+
+OWN = PartitionTable(
+    "mine", ["input", "cut", "end"],
+    front=[[0], [1], [4]], link=[[8, 1], [1, 1], [0, 0]], server=[[4], [3], [0]],
+)  # fmt: skip
+
+
+def own_world(**rest) -> World:
+    return World.of(
+        OWN,
+        devices=6,
+        front_ms={"slow": [0.0, 20.0, 90.0], "fast": [0.0, 6.0, 12.0]},
+        link_ms={"wifi": [60.0, 10.0, 0.0], "cable": [5.0, 2.0, 0.0]},
+        server_ms=[8.0, 5.0, 0.0],
+        noise=Noise.LOGNORMAL,
+        noise_level=0.05,
+        **rest,
+    )
+
+
+def test_devices_of_a_described_world_take_types_and_networks_in_turn() -> None:
+    world = own_world()
+    places = [
+        (world.types[world.type_of[d]], world.networks[world.network_of[d]]) for d in range(4)
+    ]
+    assert places == [("slow", "wifi"), ("fast", "wifi"), ("slow", "cable"), ("fast", "cable")]
+    best = [int(sum(world.segments_ms(device)).argmin()) for device in range(4)]
+    assert best == [1, 2, 0, 2]
+
+
+def test_a_world_of_ones_own_is_simulated() -> None:
+    what = {"rounds": 300, "seeds": 2, "engine": "reference"}
+    found = simulate(policy="cans", world=own_world(name="mine"), **what)
+    said = found.to_dict()
+    assert (said["world"], said["model"], said["devices"]) == ("mine", "mine", 6)
+    assert (
+        found.mean_regret_ms
+        < 0.1 * simulate(policy="random", world=own_world(), **what).mean_regret_ms
+    )
+    oracle = simulate(policy="oracle", world=own_world(drift=lambda *_: np.ones((300, 3))), **what)
+    assert oracle.mean_regret_ms == 0.0
+
+
+def test_what_a_world_lacks_is_said() -> None:
+    times = {"front_ms": {"a": [0, 1, 2]}, "link_ms": {"w": [1, 1, 0]}, "server_ms": [2, 1, 0]}
+    for wrong in (
+        {"devices": 0},
+        {"front_ms": {}},
+        {"link_ms": {"w": [1.0, 0.0]}},
+        {"server_ms": [1.0, -1.0, 0.0]},
+        {"front_ms": {"a": [0.0, float("nan"), 1.0]}},
+    ):
+        with pytest.raises(InputError, match=r"at least a device|3 milliseconds, none negative"):
+            World.of(OWN, **{"devices": 1, **times, **wrong})
+    with pytest.raises(InputError, match="exclude each other"):
+        simulate(world=own_world(), trace=Path("a.csv"))

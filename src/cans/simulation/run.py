@@ -26,7 +26,7 @@ from cans.simulation.engines.fast import Record
 from cans.simulation.metrics import Run, mean_of, measure, summary
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped
-from cans.simulation.worlds.named import make_world
+from cans.simulation.worlds.named import changed, make_world
 from cans.simulation.worlds.world import Gamma, Participation, World
 
 ENGINES = ("fast", "reference")
@@ -41,7 +41,7 @@ class Settings:
 
     model: str = "vgg16"  # one of the three backbones
     policy: str | Policy = "fedlinucb-dw"  # a name, or a policy of your own
-    world: str = "paper"
+    world: str | World = "paper"  # a name, or a world of your own, with its table and devices
     devices: int = 25
     rounds: int = 2500
     gamma: float | None = None  # devices of one type differ by up to this share; None: the world's
@@ -56,6 +56,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         _ = self.method  # an unknown name is an error now
+        if isinstance(self.world, World):
+            if self.trace is not None:
+                raise InputError("a world of your own and a trace exclude each other")
+            object.__setattr__(self, "model", self.world.table.model)
+            object.__setattr__(self, "devices", self.world.devices)
         if self.rounds < 1:
             raise InputError(f"rounds must be at least 1, not {self.rounds}")
         if self.delivery not in DELIVERIES:
@@ -66,7 +71,21 @@ class Settings:
         """The policy itself."""
         return find_policy(self.policy) if isinstance(self.policy, str) else owned(self.policy)
 
+    @property
+    def world_name(self) -> str:
+        return self.world.name if isinstance(self.world, World) else self.world
+
     def make_world(self) -> World:
+        if isinstance(self.world, World):
+            own = self.participation == Participation.UNIFORM
+            return changed(
+                self.world,
+                gamma=self.gamma,
+                gamma_mode=self.world.gamma_mode if self.gamma is None else self.gamma_mode,
+                noise=self.noise,
+                participation=self.world.participation if own else self.participation,
+                delay=self.delay,
+            )
         return make_world(
             self.world,
             self.model,
@@ -123,7 +142,7 @@ class Simulation:
         return {
             "model": settings.model,
             "policy": settings.method.name,
-            "world": settings.world,
+            "world": settings.world_name,
             "devices": settings.devices,
             "rounds": settings.rounds,
             "gamma": settings.gamma,
@@ -142,7 +161,7 @@ def simulate(
     *,
     seeds: int = 3,
     engine: str | None = None,
-    world: str = "paper",
+    world: str | World = "paper",
     devices: int = 25,
     rounds: int = 2500,
     gamma: float | None = None,
@@ -159,7 +178,8 @@ def simulate(
     """Simulate a policy in a world; the same numbers as `cans simulate`.
 
     `seeds` runs of `rounds` rounds each, in parallel; `progress` is called with the number of runs
-    that were done since the last call. Everything else is a field of `Settings`.
+    that were done since the last call. Everything else is a field of `Settings`. A world of your
+    own (`World.of`) has its own table and devices.
 
     >>> result = simulate("vgg16", "oracle", seeds=2, rounds=100, engine="reference")
     >>> result.mean_regret_ms, [run.regret_ms for run in result.runs]
@@ -192,7 +212,9 @@ def simulate(
         play_seed(replace(what, devices=1, rounds=1), chosen, 0)
     start = time.perf_counter()
     runs = []
-    for run in in_parallel(play, range(seeds), chosen):
+    # A world of one's own stays in this process: its drift may be a function that cannot travel.
+    travels = isinstance(world, str)
+    for run in in_parallel(play, range(seeds), chosen if travels else "fast"):
         runs.append(run)
         if progress is not None:
             progress(1)

@@ -162,11 +162,31 @@ def make_world(
         raise InputError("world 'trace' and --trace FILE.csv belong together")
     if devices < 1:
         raise InputError(f"devices must be at least 1, not {devices}")
+    world = trace_world(trace, devices) if trace is not None else makers[name](model, devices)
+    return changed(
+        world,
+        gamma=gamma,
+        gamma_mode=gamma_mode,
+        noise=noise,
+        participation=participation,
+        delay=delay,
+    )
+
+
+def changed(
+    world: World,
+    *,
+    gamma: float | None,
+    gamma_mode: str,
+    noise: str | None,
+    participation: str,
+    delay: int | None,
+) -> World:
+    """A world with the user's changes; None: its own."""
     if gamma is not None and not 0 <= gamma < 1:
         raise InputError(f"gamma must be at least 0 and below 1, not {gamma}")
     if delay is not None and not 0 <= delay <= MOST_DELAY:
         raise InputError(f"delay must be 0 to {MOST_DELAY} rounds, not {delay}")
-    world = trace_world(trace, devices) if trace is not None else makers[name](model, devices)
     level = world.noise_level
     kind = world.noise if noise is None else _member(Noise, noise, "noise")
     if kind.relative is not world.noise.relative:

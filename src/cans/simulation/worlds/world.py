@@ -6,12 +6,14 @@ that happens in one run up front, so that every policy and every engine sees the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
+from cans.errors import InputError
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.table import PartitionTable
 from cans.simulation.worlds.episode import Episode, draw_episode
@@ -108,6 +110,67 @@ class World:
                 raise ValueError(f"{name} of world {self.name!r} must lie in 0 .. {count - 1}")
         if not self.allowed.any(axis=1).all():
             raise ValueError(f"world {self.name!r} has a place where nothing is allowed")
+
+    @classmethod
+    def of(
+        cls,
+        table: PartitionTable,
+        *,
+        devices: int,
+        front_ms: Mapping[str, Sequence[float]],
+        link_ms: Mapping[str, Sequence[float]],
+        server_ms: Sequence[float],
+        name: str = "described",
+        **rest: Any,
+    ) -> World:
+        """A world as a user describes it: what every choice of a table takes each type of device,
+        each network and the server, in milliseconds. Devices take the types in turn and, once
+        all types had one, the next network. `rest`: other fields, such as `noise`.
+
+        >>> table = PartitionTable("toy", ["input", "end"], front=[[0], [4]], link=[[2], [0]],
+        ...                        server=[[4], [0]])
+        >>> world = World.of(table, devices=4, front_ms={"slow": [0, 90], "fast": [0, 20]},
+        ...                  link_ms={"wifi": [30, 0]}, server_ms=[10, 0])
+        >>> [segment.tolist() for segment in world.segments_ms(1)]
+        [[0.0, 20.0], [30.0, 0.0], [10.0, 0.0]]
+        """
+        if devices < 1 or not front_ms or not link_ms:
+            raise InputError("a world needs at least a device, a type of device and a network")
+        given = {"server_ms": server_ms}
+        given |= {f"front_ms of {kind!r}": each for kind, each in front_ms.items()}
+        given |= {f"link_ms of {kind!r}": each for kind, each in link_ms.items()}
+        for what, values in given.items():
+            array = np.asarray(values, dtype=np.float64)
+            fits = array.shape == (table.choices,) and np.isfinite(array).all()
+            if not fits or (array < 0).any():
+                raise InputError(f"{what} must be {table.choices} milliseconds, none negative")
+        turn = np.arange(devices)
+        type_of, network_of = turn % len(front_ms), turn // len(front_ms) % len(link_ms)
+        kind, network = np.divmod(np.arange(len(front_ms) * len(link_ms)), len(link_ms))
+        per_type, per_network = (
+            np.array([list(each) for each in times.values()], dtype=np.float64)
+            for times in (front_ms, link_ms)
+        )
+        return cls(
+            name=name,
+            table=table,
+            types=tuple(front_ms),
+            networks=tuple(link_ms),
+            type_of=type_of,
+            network_of=network_of,
+            place_of=type_of * len(link_ms) + network_of,
+            front_ms=per_type[kind],
+            link_ms=per_network[network],
+            **(
+                {
+                    "link_fixed_ms": np.zeros(table.choices),
+                    "server_ms": np.tile(np.asarray(server_ms, dtype=np.float64), (len(kind), 1)),
+                    "probe_ms": np.zeros((len(kind), 2)),
+                    "allowed": np.ones((len(kind), table.choices), dtype=np.bool_),
+                }
+                | rest
+            ),
+        )
 
     @property
     def devices(self) -> int:
