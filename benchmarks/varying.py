@@ -109,11 +109,11 @@ def run() -> dict[str, Any]:
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             found[f"resident_{what}_mb"] = float(done.stdout)
     found["memory_ratio"] = found["resident_thousand_mb"] / found["resident_largest_mb"]
-    found["ok"] = (
-        found["rows_seen_us"] <= ROWS_SEEN_US
-        and found["rows_new_ms"] <= ROWS_NEW_MS
-        and found["memory_ratio"] <= MEMORY
-    )
+    found["bars_met"] = {
+        "rows_seen": found["rows_seen_us"] <= ROWS_SEEN_US,
+        "rows_new": found["rows_new_ms"] <= ROWS_NEW_MS,
+        "memory": found["memory_ratio"] <= MEMORY,
+    }
     return found
 
 

@@ -136,11 +136,12 @@ def test_a_folder_on_a_cluster_of_its_own(tmp_path: Path) -> None:
 
 
 @contextmanager
-def ray_head() -> Iterator[str]:
-    """A Ray cluster that exists; its address."""
-    port = free_port()
+def ray_head() -> Iterator[tuple[str, str]]:
+    """A Ray cluster that exists; its address, and that for clients from elsewhere."""
+    port, client = free_port(), free_port()
     ray = Path(sys.executable).with_name("ray")
     command = [str(ray), "start", "--head", "--block", "--port", str(port), "--num-cpus", "4",
+               "--ray-client-server-port", str(client),
                "--include-dashboard", "false", "--disable-usage-stats"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
@@ -148,7 +149,7 @@ def ray_head() -> Iterator[str]:
         for line in process.stdout:
             if "Ray runtime started" in line:
                 break
-        yield f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}"
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -163,7 +164,7 @@ def test_two_front_doors_on_one_store_and_one_cluster(
     each has replicas of its own on the same nodes."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # of this user's other clusters: not touched
     model = convolutions(tmp_path / "small.onnx")
-    with ray_head() as head:
+    with ray_head() as (head, _):
         words = ["--model", str(model), "--store", postgres.url, "--cluster", head,
                  "--max-replicas", "1"]  # fmt: skip
         with serving(*words) as (one, _):
@@ -176,6 +177,19 @@ def test_two_front_doors_on_one_store_and_one_cluster(
                 until(lambda: observations(one) > 0, "news of the other door")
             with Device(f"{other},{one}", model, "rpi5", name="b", state=tmp_path / "b") as device:
                 until(lambda: right(device, model), "an answer of the door that is left")
+
+
+@pytest.mark.slow
+def test_a_front_door_that_is_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    model = convolutions(tmp_path / "small.onnx")
+    words = ["--model", str(model), "--store", "memory:", "--policy", "offload"]
+    with (
+        ray_head() as (_, client),
+        serving(*words, "--cluster", client) as (address, _),
+        Device(address, model, "rpi5", state=tmp_path / "a") as device,
+    ):
+        until(lambda: right(device, model), "an answer of the cluster")
 
 
 def observations(address: str) -> int:
