@@ -13,7 +13,7 @@ import pytest
 
 import cans
 from cans.live.device.options import DeviceKeywords
-from live.running import running
+from live.running import running, terms
 from program.networks import classifier, picture, served
 
 
@@ -65,6 +65,16 @@ def test_its_keywords_are_those_of_a_device(model) -> None:
         assert device[name].annotation == DeviceKeywords.__annotations__[name].__forward_arg__
     with pytest.raises(TypeError, match="'netwrk'"):
         cans.InferenceSession(model, server="127.0.0.1:9", netwrk="lab")
+
+
+def test_outputs_are_the_callers_to_write_to(model) -> None:
+    with running(served(model), terms=terms("offload")) as server:
+        session = cans.InferenceSession(model, server=server.address)
+        for each in session.run(None, {"x": picture(0)}):
+            each += 1
+        assert session.last is not None
+        assert session.last.answered_by == server.address
+        session.close()
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,16 @@ class Helper:
         make: Callable[..., Device],
         options: DeviceKeywords,
         wait: bool,
-        is_open: bool,
+        open_inputs: frozenset[str],
     ) -> None:
-        """`is_open`: the file leaves dimensions of inputs open, which the server knows or the first
-        feed shows."""
+        """`open_inputs`: all inputs of a file that leaves dimensions open, which the server knows
+        or the first feed shows; none: it leaves none open."""
         self._whole = whole  # onnxruntime's session, for runs that the device keeps to itself
         self._server, self._make, self._options = server, make, options
-        self._waits_for_feed = is_open and options.get("shape") is None
+        self._open_inputs = open_inputs
+        self._waits_for_feed = bool(open_inputs) and options.get("shape") is None
         self._feed_seen = Lock()
+        self._wait = wait
         self._device: Device | None = None
         self._inputs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         self._outputs: frozenset[str] = frozenset()
@@ -121,7 +123,9 @@ class Helper:
         if device is None or not device.joined:
             if self._waits_for_feed and device is None and self.reason != _STARTING:
                 self._begin_with(feeds)
-            return None
+                device = self._device  # if it was waited for
+            if device is None or not device.joined:
+                return None
         if feeds.keys() != self._inputs.keys() or (names and not self._outputs.issuperset(names)):
             return None
         arrays: dict[str, NDArray[Any]] = {}
@@ -151,13 +155,15 @@ class Helper:
     def _begin_with(self, feeds: Feeds) -> None:
         """The server does not know the shapes that the file leaves open: these are those."""
         with self._feed_seen:
-            known = all(isinstance(each, np.ndarray) for each in feeds.values())
+            known = feeds.keys() == self._open_inputs and all(
+                isinstance(each, np.ndarray) for each in feeds.values()
+            )
             if not self._waits_for_feed or not known or self._closed.is_set():
                 return
             self._waits_for_feed = False
         self.reason = _STARTING
         shape = {name: each.shape for name, each in feeds.items()}
-        self._begin({**self._options, "shape": shape}, wait=False)
+        self._begin({**self._options, "shape": shape}, self._wait)
 
     def close(self) -> None:
         self._closed.set()

@@ -67,10 +67,12 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         if self.get_providers()[0] == "CPUExecutionProvider":
             options.setdefault("constraints", Constraints(allow_codec=lossless_codecs()))
             options.setdefault("send_model", True)
-            is_open = any(not isinstance(n, int) for i in self.get_inputs() for n in i.shape)
+            inputs = self.get_inputs()
+            is_open = any(not isinstance(n, int) for each in inputs for n in each.shape)
+            names = frozenset(each.name for each in inputs if is_open)
             make = partial(Device, server, type=type)
             self._helper = Helper(
-                path_or_bytes, _Plain(self._sess), server, make, options, wait, is_open
+                path_or_bytes, _Plain(self._sess), server, make, options, wait, names
             )
             finalize(self, self._helper.close)
 

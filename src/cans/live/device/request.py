@@ -258,7 +258,9 @@ class Requests:
         )
 
     def _answered(self, asked: Asked, reply: InferReply, note: str = "") -> Round:
-        outputs = {**reply.outputs, **asked.front.outputs}
+        # The caller's own, to write to as to those of a local run; a reply's bytes are nobody's.
+        received = {name: np.array(value) for name, value in reply.outputs.items()}
+        outputs = {**received, **asked.front.outputs}
         self._check(outputs)
         end = perf_counter()
         measured = self.measure(asked, reply, end)
