@@ -15,6 +15,7 @@ from cans.models import PartitionTable, load
 from cans.models.onnx import trial
 
 IMAGE = {"x": [1, 4, 8, 8]}
+SOUND = {"x": [1, "samples"], "sr": []}
 
 
 def conv(x: str, y: str) -> onnx.NodeProto:
@@ -167,3 +168,18 @@ def test_a_table_without_codecs_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(InputError, match="at least one codec"):
         PartitionTable.from_onnx(path, codecs=())
+
+
+def test_a_suggestion_runs_on_likely_inputs_not_only_on_ones(tmp_path: Path) -> None:
+    """A voice detector: at its usual rate it takes 512 samples, at any other whatever there is."""
+    made = helper.make_tensor_value_info("made", FLOAT, None)
+    usual = helper.make_graph([node("Reshape", ["x", "frame"], "made")], "then", [], [made])
+    other = helper.make_graph([node("Identity", ["x"], "made")], "else", [], [made])
+    nodes = [node("Equal", ["sr", "rate"], "same")]
+    nodes += [node("If", ["same"], "y", then_branch=usual, else_branch=other)]
+    nodes += [node("ReduceSum", ["y"], "out", keepdims=0)]
+    extra = [number("frame", [1, 512]), number("rate", 16000)]
+    types = {"sr": TensorProto.INT64}
+    path = save(tmp_path / "m.onnx", nodes, SOUND, ["out"], extra, types=types)
+    with pytest.raises(ModelError, match=r"--shape x=1x512$"):
+        load(path)

@@ -107,8 +107,8 @@ class _Loading:
         still_open = fix_shapes(proto.graph, shapes)
         if still_open:
 
-            def runs(suggested: dict[str, tuple[int, ...]]) -> str:
-                return self._why_not(proto, {**shapes, **suggested})
+            def runs(suggested: dict[str, tuple[int, ...]], plainly: bool) -> str:
+                return self._why_not(proto, {**shapes, **suggested}, plainly)
 
             raise ModelError(open_message(proto.graph, still_open, runs))
         unsign_pairs(proto.graph)
@@ -182,18 +182,23 @@ class _Loading:
         write_cached(place, traced)
         return traced
 
-    def _why_not(self, proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> str:
-        """Why a model does not run at these shapes; nothing when it does."""
+    def _why_not(
+        self, proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], plainly: bool
+    ) -> str:
+        """Why a model does not run at these shapes; nothing when it does. `plainly`: on ones or
+        zeros is enough."""
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
         fix_shapes(copy.graph, shapes)
         try:
-            try_model(copy, self.weights, self._trial_inputs(copy))
+            try_model(copy, self.weights, self._trial_inputs(copy, plainly))
         except ModelError as error:
             return str(error)[:200]
         return ""
 
-    def _trial_inputs(self, proto: onnx.ModelProto) -> list[Mapping[str, NDArray[Any]]]:
+    def _trial_inputs(
+        self, proto: onnx.ModelProto, plainly: bool = True
+    ) -> list[Mapping[str, NDArray[Any]]]:
         """Two different ones, and plainer ones for a model that does not accept those."""
         tensors = [each for info in proto.graph.input if (each := from_value_info(info))]
         limits = index_limits(proto.graph)
@@ -203,7 +208,7 @@ class _Loading:
             for value in (1, 0)
         ]
         given = [] if self.inputs is None else [self.inputs]
-        return [*given, *made, *plain]
+        return [*given, *made, *(plain if plainly else ())]
 
     def _traced_after_folding(
         self, proto: onnx.ModelProto, graph: Graph, tensors: dict[str, Tensor], traced: Traced

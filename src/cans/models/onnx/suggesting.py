@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import onnx
 
@@ -35,14 +36,17 @@ _USUAL = (
 
 
 def open_message(
-    graph: onnx.GraphProto, still_open: Sequence[onnx.ValueInfoProto], runs: Callable[[Shapes], str]
+    graph: onnx.GraphProto,
+    still_open: Sequence[onnx.ValueInfoProto],
+    runs: Callable[[Shapes, bool], str],
 ) -> str:
     """One line about open dimensions, with options to copy that are known to work: `runs` says
-    why a model does not run at some shapes, or nothing."""
+    why a model does not run at some shapes, or nothing; on likely inputs, or on plain ones too,
+    which may take another branch of the model."""
     found = ", ".join(f"{each.name!r} ({spelled(each)})" for each in still_open)
     reason = ""
-    for shapes in candidates(graph, still_open):
-        why = runs(shapes)
+    for plainly, shapes in product((False, True), candidates(graph, still_open)):
+        why = runs(shapes, plainly)
         if not why:
             options = " ".join(f"--shape {n}={'x'.join(map(str, s))}" for n, s in shapes.items())
             return f"open dimensions in the input {found}; fix them, e.g. {options}"
