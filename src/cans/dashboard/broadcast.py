@@ -14,7 +14,7 @@ from cans.live.server.fleet.device_record import DeviceRecord
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.fleet.status import event_document, fleet_row, rounds, totals
 
-TICK_SECONDS = 0.25
+TICK_SECONDS = 0.4  # a change of point is to show within a second
 SNAPSHOT_ROUNDS = 60  # inferences of each device, for its sparkline
 SNAPSHOT_EVENTS = 200
 MOST_BEHIND = 40  # ticks that a stream may lag before it is ended (the browser comes back)

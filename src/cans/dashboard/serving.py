@@ -72,6 +72,7 @@ def show_page(server: EdgeServer, listen: str, token: str | None) -> PageThread:
         application,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
