@@ -175,9 +175,13 @@ def _stop_after_first_answer(server: Running) -> None:
 @pytest.mark.slow
 def test_magika_says_the_same(tmp_path: Path) -> None:
     (model,) = (_folder("magika") / "models").glob("*/model.onnx")
-    (tmp_path / "script.py").write_text(APP)
+    texts = {"script.py": APP, "page.html": "<html><body>hello</body></html>" * 20,
+             "data.json": json.dumps({"a": list(range(400))})}  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
     program = [
-        sys.executable, "-m", "magika.cli.magika_client", "--json", str(tmp_path / "script.py"),
+        sys.executable, "-m", "magika.cli.magika_client", "--json", "--batch-size", "1",
+        *(str(tmp_path / name) for name in texts),
     ]  # fmt: skip
     plain = launch(program, tmp_path)
     assert plain.returncode == 0, plain.stderr
@@ -185,6 +189,9 @@ def test_magika_says_the_same(tmp_path: Path) -> None:
         helped = launch(program, tmp_path, server.address)
         assert answered(server) > 0, helped.stderr
     gone = launch(program, tmp_path, "127.0.0.1:9")
-    for done in (helped, gone):
+    with running(served(model, shapes=(("bytes", (1, 2048)),))) as server:
+        _stop_after_first_answer(server)
+        died = launch(program, tmp_path, server.address)
+    for done in (helped, gone, died):
         mine, theirs = (json.loads(_without_times(each.stdout)) for each in (done, plain))
         assert mine == theirs
