@@ -7,8 +7,8 @@ solved from scratch whenever it is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import inf, sqrt
+from dataclasses import dataclass, field, replace
+from math import inf, log, sqrt
 
 import numpy as np
 from scipy.optimize import linprog
@@ -16,6 +16,8 @@ from scipy.optimize import linprog
 from reference import argmin
 
 FRONT, LINK, SERVER = range(3)
+ALPHA = 0.5
+TOKENS, TOKEN_EVERY = 1.0, 600.0
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Row:
     x: np.ndarray
     y: float
     worth: float = 1.0
+    startling: bool = False  # in a buffer: to be told at once
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Numbers:
     kappa: float = 2.0
     spread: tuple[float, float, float] = (0.3, 0.3, 0.0)
     probe_after: float = 10.0
+    events: bool = True  # exchange when it matters; False: after every inference
+    alpha: float = ALPHA
     viable: tuple[bool, ...] | None = None  # None: by `viable_choices`
 
 
@@ -43,6 +48,10 @@ class Numbers:
 
 def importance(reference):
     return 9.0 / (9.0 + reference**2)
+
+
+def worth(rows):
+    return sum(row.worth for row in rows)
 
 
 def sums(rows, d):
@@ -145,6 +154,12 @@ def mixture_value(others, target):
     return found.fun
 
 
+def growth(before, after, ridge):
+    """By how much log det (Sigma + ridge I) has grown."""
+    eye = np.eye(len(before))
+    return np.linalg.slogdet(after + ridge * eye)[1] - np.linalg.slogdet(before + ridge * eye)[1]
+
+
 # --- the server ----------------------------------------------------------------------------------
 
 
@@ -160,14 +175,17 @@ class Pool:
     time: float = 0.0
     slower: float = 0.0
     faster: float = 0.0
+    told: list[Row] = field(default_factory=list)  # what its present edition says
+    edition: int = 0
 
     def take(self, upload, epoch, time):
         """Merge."""
         if epoch != self.epoch:
             return
         z, level = self.residual(upload)
-        self.slower = max(self.slower + min(z, 6.0) - 2.0, 0.0)
-        self.faster = max(self.faster + min(-z, 4.0) - 1.0, 0.0)
+        recent = min(max(len(upload), 1), 3)
+        self.slower = max(self.slower + min(z, 6.0) - 2.0 * recent, 0.0)
+        self.faster = max(self.faster + min(-z, 4.0) - 1.0 * recent, 0.0)
         if self.slower > 11.0 or self.faster > 8.0:
             self.slower = self.faster = 0.0
             self.epoch += 1
@@ -193,6 +211,20 @@ class Pool:
         spread = expected + doubt
         return (theta @ b_u - expected) / sqrt(variance * spread * len(upload)), level
 
+    def publish(self):
+        """A new edition, if it says something else than the last."""
+        if self.is_news():
+            self.told, self.edition = self.rows, self.edition + 1
+
+    def is_news(self):
+        sigma, b, _, _ = sums(self.rows, self.d)
+        sigma_told, b_told, _, _ = sums(self.told, self.d)
+        if growth(sigma_told, sigma, self.ridge) > self.d * log(2.0):
+            return True
+        theta = nonnegative(sigma, b, self.ridge)
+        step = theta - nonnegative(sigma_told, b_told, self.ridge)
+        return step @ sigma_told @ step > self.d * noise(self.rows, theta)
+
     def past_at(self, level):
         n = sum(row.worth for row in self.rows)
         if level <= 1 or n == 0:
@@ -216,9 +248,11 @@ class Part:
     buffer: list[Row] = field(default_factory=list)
     own: list[Row] = field(default_factory=list)
     on_its_way: int | None = None  # so many rows of the buffer
+    awaited: int | None = None  # rows after a surprise until it tells more
+    credit: float = 5.0  # surprises that it may tell
+    seen: tuple[int, int, int] = (0, 0, 0)  # epoch, merges and edition that it was told of
     made_for: int = 0
     epoch: int = 0
-    merges: int = 0  # of the pool when it was adopted
     heard: float = 0.0
     pace: float = 1.0
     theta: np.ndarray | None = None
@@ -230,24 +264,69 @@ class Part:
     def observe(self, x, y):
         if not x.any():
             return
-        h = importance(self.reference_latency(x, y))
+        expected, z = self.expectation(x, y)
+        h = importance(y if z > 5 else expected)
         self.own.append(Row(sqrt(h) * x, sqrt(h) * y))
-        self.buffer.append(Row(sqrt(h) * x, sqrt(h) * y / self.pace))
+        self.credit = min(self.credit + 0.02, 5.0)
+        startling = self.credit >= 1 and self.is_surprising(z)
+        self.credit -= startling
+        self.buffer.append(Row(sqrt(h) * x, sqrt(h) * y / self.pace, startling=startling))
+        if startling:
+            self.awaited = 3
+        elif self.awaited:
+            self.awaited -= 1
 
-    def reference_latency(self, x, y):
-        if self.theta is None or sum(row.worth for row in self.copy) < len(x) + 5:
-            return abs(y)
+    def expectation(self, x, y):
+        if self.theta is None or self.sigma == 0 or worth(self.copy) < len(x) + 5:
+            return abs(y), 0.0
         expected = self.theta @ x
-        far = y - expected > 5 * self.sigma / sqrt(importance(expected))
-        return y if far else expected
+        return expected, (y - expected) * sqrt(importance(expected)) / self.sigma
+
+    def is_surprising(self, z):
+        known = worth(self.copy) + worth(self.buffer) + 1
+        freedom = max(known - self.x.shape[1], 0.0) + 2
+        return sqrt(freedom * log(1 + z**2 / freedom)) > 4
+
+    def upload_is_due(self):
+        if not self.buffer or self.on_its_way is not None:
+            return False
+        if not self.numbers.events:
+            return True
+        d = self.x.shape[1]
+        if worth(self.copy) < d + 20 or len(self.buffer) >= 200 or self.awaited == 0:
+            return True
+        if any(row.startling for row in self.buffer):
+            return True
+        before, after = sums(self.copy, d)[0], sums(self.copy + self.buffer, d)[0]
+        return growth(before, after, self.numbers.ridge) > log(1 + self.numbers.alpha)
+
+    def start_upload(self):
+        """What is surprising goes alone."""
+        startling = [row for row in self.buffer if row.startling and self.numbers.events]
+        if not startling:
+            self.awaited = None
+        self.on_its_way, self.made_for = len(startling or self.buffer), self.epoch
+        ordered = sorted(self.buffer, key=lambda row: not row.startling)
+        self.buffer = [replace(row, startling=False) for row in ordered]
+
+    def is_behind(self, pool):
+        return pool.merges != self.seen[1]
+
+    def is_urgent(self, pool):
+        epoch, _, edition = self.seen
+        return not self.numbers.events or pool.epoch > epoch or pool.edition > edition
+
+    def see(self, pool):
+        self.seen = pool.epoch, pool.merges, pool.edition
 
     def adopt(self, pool):
         if pool.epoch > self.epoch:
             self.epoch = pool.epoch
             self.buffer = self.buffer[: self.on_its_way or 0]
-            self.own = []
+            self.own, self.awaited = [], None
             self.pace = 1.0
-        self.copy, self.merges = pool.rows, pool.merges
+        self.copy = pool.rows
+        self.see(pool)
         self.heard = max(pool.time, self.heard)
 
     def estimate(self):
@@ -268,6 +347,10 @@ class Part:
         """What is on its way arrives."""
         sent = self.buffer[: self.on_its_way]
         pool.take(sent, self.made_for, time)
+        if self.numbers.events:
+            pool.publish()
+            if (pool.epoch, pool.merges) == (self.seen[0], self.seen[1] + 1):
+                self.see(pool)  # never told what it sent itself
         self.buffer = self.buffer[self.on_its_way :]
         self.on_its_way = None
         return sent
@@ -325,16 +408,28 @@ def cans(
     def pool(m, i):
         return pools[i, pool_of[m][i]]
 
-    def start_upload(m, i):
-        part = devices[m][i]
-        part.on_its_way, part.made_for = len(part.buffer), part.epoch
+    tokens, refilled, frames = ([start] * len(devices) for start in (TOKENS, 0, 0))
+
+    def pull(m):
+        """What is urgent comes at once, with all that has changed; the rest takes a token."""
+        behind = [i for i in range(3) if devices[m][i].is_behind(pool(m, i))]
+        tokens[m] = min(tokens[m] + (frames[m] - refilled[m]) / TOKEN_EVERY, TOKENS)
+        refilled[m] = frames[m]
+        urgent = any(devices[m][i].is_urgent(pool(m, i)) for i in behind)
+        if not urgent and (not behind or tokens[m] < 1):
+            return
+        tokens[m] -= 0 if urgent else 1
+        for i in behind:
+            devices[m][i].adopt(pool(m, i))
 
     for i in range(3):  # everyone joins
         for m, parts in enumerate(devices):
             for p, latency in offline[m] if i == FRONT else []:
                 parts[i].observe(x[FRONT][p], latency)
-            start_upload(m, i)
+            parts[i].start_upload()
             parts[i].send(pool(m, i), 0.0)
+        for name in {pool_of[m][i] for m in range(len(devices))}:
+            pools[i, name].told = pools[i, name].rows
         for m, parts in enumerate(devices):
             parts[i].adopt(pool(m, i))
 
@@ -343,12 +438,12 @@ def cans(
         part = parts[LINK]
         if probe is None:
             continue
-        for i in range(3):
-            if pool(m, i).merges != parts[i].merges:
-                parts[i].adopt(pool(m, i))
+        pull(m)
         for features, milliseconds in zip(probe, arrivals(m), strict=True):
             part.observe(features, milliseconds)
-        start_upload(m, LINK)
+        if not part.upload_is_due():
+            continue
+        part.start_upload()
         if immediate:
             sent = part.send(pool(m, LINK), 0.0)
             arrived += 1
@@ -360,9 +455,9 @@ def cans(
     for t, m in enumerate(active):
         parts, time = devices[m], float(t)
         uploads.append(arrived if t == 0 else 0)
-        for i, part in enumerate(parts):
-            if pool(m, i).merges != part.merges:
-                part.adopt(pool(m, i))
+        frames[m] += 1
+        pull(m)
+        for part in parts:
             part.estimate()
         p = choose(parts, viable)
         picks.append(p)
@@ -380,9 +475,9 @@ def cans(
             if silent and p == last and probe is not None:
                 part.observe(probe[0], time_probe(t))
                 part.heard = time
-            if not part.buffer or part.on_its_way is not None:
+            if not part.upload_is_due():
                 continue
-            start_upload(m, i)
+            part.start_upload()
             if immediate:
                 sent = part.send(pool(m, i), time)
                 uploads[-1] += 1

@@ -34,7 +34,8 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "no trust": (pooling, "trust", lambda residual: 1.0),
     "no pace": (physical, "pace", lambda own, theta, variance, spread: 1.0),
     "no floors": (physical, "apply_floors", lambda low, floor, viable: low),
-    "no detector": (pooling, "alarmed", lambda alarm, residual: False),
+    "no detector": (pooling, "alarmed", lambda alarm, residual, observations: False),
+    "nothing surprises": (physical, "surprising", lambda *given: False),
     "noise nine times too large": (
         physical, "noise_variance", lambda *given: 9.0 * noise_variance(*given)),
 }  # fmt: skip
@@ -59,8 +60,13 @@ def random_scene(seed: int) -> World:
 def scenes() -> list[tuple[World, Episode, list[int]]]:
     """Worlds in which every ingredient matters, and the transcription's picks there."""
     found = []
-    for world in (random_scene(0), random_scene(1), make_world("cells", "resnet50", 4)):
-        episode = world.episode(150, 0, 5, offline_whole=True)
+    for world, rounds in (
+        (random_scene(0), 150),
+        (random_scene(1), 150),
+        (make_world("cells", "resnet50", 4), 150),
+        (make_world("drifting", "resnet50", 4), 250),
+    ):
+        episode = world.episode(rounds, 0, 5, offline_whole=True)
         picks, _ = by_the_reference(world, episode, reference_cans.Numbers())
         found.append((world, episode, picks))
     return found

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import reference_cans
-from cans.learning.arithmetic import physical, pooling
+from cans.learning.arithmetic import exchange, physical, pooling
 from cans.learning.arithmetic.arrays import LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.arithmetic.linear import cholesky, inverse_from
-from cans.learning.policies import EVENT_TRIGGERED, POLICIES, Hyperparameters
+from cans.learning.policies import POLICIES, Hyperparameters
 from cans.learning.table import PartitionTable
 from reference_cans import Row
 
@@ -434,7 +434,7 @@ def test_trust_is_full_up_to_three_deviations() -> None:
 
 def sounded(*residuals: float) -> list[bool]:
     alarm = np.zeros(2)
-    return [pooling.alarmed(alarm, residual) for residual in residuals]
+    return [pooling.alarmed(alarm, residual, 1.0) for residual in residuals]
 
 
 def test_three_observations_far_off_sound_the_alarm() -> None:
@@ -449,11 +449,11 @@ def test_three_observations_far_off_sound_the_alarm() -> None:
 
 def test_the_sums_never_fall_below_nothing() -> None:
     alarm = np.zeros(2)
-    pooling.alarmed(alarm, 0.5)
+    pooling.alarmed(alarm, 0.5, 1.0)
     assert alarm.tolist() == [0.0, 0.0]
-    pooling.alarmed(alarm, 5.0)
+    pooling.alarmed(alarm, 5.0, 1.0)
     assert alarm.tolist() == [3.0, 0.0]
-    pooling.alarmed(alarm, -2.0)
+    pooling.alarmed(alarm, -2.0, 1.0)
     assert alarm.tolist() == [0.0, 1.0]
 
 
@@ -540,7 +540,7 @@ def test_what_is_taken_off_an_upload_is_kept_as_doubted() -> None:
 
 
 def test_a_surprise_goes_out_alone() -> None:
-    state = a_state(EVENT_TRIGGERED["cans-events"])
+    state = a_state(POLICIES["cans"])
     pooled(state, 1, FRONT, ten_rows())
     at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
     expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
@@ -553,3 +553,40 @@ def test_a_surprise_goes_out_alone() -> None:
     assert state.local[1, FRONT, -1] == 1.0
     pooling.send(state, 1, FRONT)
     np.testing.assert_array_equal(state.sent[1, FRONT], state.local[1, FRONT])
+
+
+def test_after_a_surprise_the_next_three_are_told_together() -> None:
+    state = a_state(POLICIES["cans"])
+    pooled(state, 1, FRONT, [row for _ in range(10) for row in ten_rows()])
+    at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
+    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+
+    def told_after(latency: float) -> float:
+        physical.learn(state, 1, FRONT, at_zero, per_ms, latency)
+        if not exchange.upload_is_due(state, 1, FRONT):
+            return 0.0
+        pooling.send(state, 1, FRONT)
+        count = float(state.sent[1, FRONT, -1])
+        pooling.acknowledge(state, 1, FRONT)
+        return count
+
+    assert [told_after(expected) for _ in range(5)] == [0.0] * 5
+    assert told_after(50.0 * expected) == 1.0, "alone"
+    assert [told_after(expected) for _ in range(4)] == [0.0, 0.0, 8.0, 0.0]
+
+
+def test_who_is_surprised_again_and_again_is_no_longer_heard_at_once() -> None:
+    state = a_state(POLICIES["cans"])
+    pooled(state, 1, FRONT, [row for _ in range(10) for row in ten_rows()])
+    at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
+    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+    for _ in range(20):
+        physical.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
+    assert state.startling[1, FRONT, -1] == 5.0
+
+
+def test_many_observations_that_come_together_take_back_what_three_would() -> None:
+    for observations, left in ((1.0, 6.0), (2.0, 4.0), (3.0, 2.0), (80.0, 2.0)):
+        alarm = np.array([8.0, 0.0])
+        pooling.alarmed(alarm, 0.0, observations)
+        assert alarm[0] == left

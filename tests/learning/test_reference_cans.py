@@ -72,6 +72,13 @@ def test_equals_the_reference_when_uploads_wait(name) -> None:
     check_picks(make_world(name, "resnet50", 6), 150, seed=5, immediate=False)
 
 
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("immediate", [True, False])
+def test_equals_the_reference_when_everything_is_told(immediate) -> None:
+    eager = replace(DEFAULTS, events=False)
+    check_picks(make_world("drifting", "resnet50", 6), 150, 5, eager, immediate)
+
+
 def check_picks(
     world: World, rounds: int, seed: int, numbers=DEFAULTS, immediate: bool = True
 ) -> None:
@@ -79,7 +86,7 @@ def check_picks(
         CANS,
         physical=replace(CANS.physical, kappa=numbers.kappa),
         parts=tuple(
-            replace(part, spread=spread)
+            replace(part, spread=spread, events=numbers.events, eager=not numbers.events)
             for part, spread in zip(CANS.parts, numbers.spread, strict=True)
         ),
         probe_after_s=numbers.probe_after,

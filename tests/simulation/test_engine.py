@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cans.learning.arithmetic import linear
 from cans.learning.policies import (
     ABLATIONS,
-    EVENT_TRIGGERED,
+    EAGER,
     POLICIES,
     Hyperparameters,
     policy_named,
@@ -74,7 +74,7 @@ def test_compiled_equals_the_object_loop(policy, configuration, seed) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("policy", [*ABLATIONS, *EVENT_TRIGGERED])
+@pytest.mark.parametrize("policy", [*ABLATIONS, *EAGER])
 @settings(max_examples=2)
 @given(configuration=configurations, seed=st.integers(0, 2**32))
 def test_compiled_equals_the_object_loop_without_an_ingredient(policy, configuration, seed) -> None:

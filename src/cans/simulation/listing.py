@@ -13,7 +13,7 @@ from cans.learning.policies import (
     ABLATIONS,
     CLUSTERED,
     DEFAULT_POLICY,
-    EVENT_TRIGGERED,
+    EAGER,
     POLICIES,
     Choose,
     Policy,
@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 def policies(as_json: AsJson = False) -> None:
     """List the learning methods: what each learns, and with whom."""
-    known = {**POLICIES, **EVENT_TRIGGERED, **CLUSTERED, **ABLATIONS}
+    known = {**POLICIES, **EAGER, **CLUSTERED, **ABLATIONS}
     rows = [
         {"name": name, "about": about(each), "simulation_only": _only_simulated(each),
          "default": name == DEFAULT_POLICY}

@@ -23,6 +23,10 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
+INSISTENCE = 5.0
+"""Surprises in a row that a device tells of at once; see `physical.py`."""
+
+
 class Physics(NamedTuple):
     """What policy `cans` holds beyond the paper's statistics; see `physical.py`."""
 
@@ -81,6 +85,8 @@ class LearnerState(NamedTuple):
     sent: Array  # (devices, parts, size)          the share of `local` that is on its way
     retired: Array  # (devices, parts, size)       observed for an epoch that had already ended
     startling: Array  # (devices, parts, size)     the share of `local` that was far off
+    awaited: Array  # (devices, parts)             observations after a surprise until it tells more
+    credit: Array  # (devices, parts)              surprises that it may tell at once
     reach: Array  # (devices, parts, choices, d)   X (ridge I + Sigma)^-1; empty: not refined
     mean: Array  # (devices, parts, choices)       <theta, x>
     norm: Array  # (devices, parts, choices)       |x| in the norm of (ridge I + Sigma)^-1
@@ -135,6 +141,8 @@ def new_state(
         sent=np.zeros((devices, parts, size)),
         retired=np.zeros((devices, parts, size)),
         startling=np.zeros((devices, parts, size)),
+        awaited=np.zeros((devices, parts)),
+        credit=np.full((devices, parts), INSISTENCE),
         reach=np.zeros((refined, parts, choices, dimension)),
         mean=np.zeros((devices, parts, choices)),
         norm=np.zeros((devices, parts, choices)),

@@ -32,12 +32,13 @@ HEARTBEAT = 200.0
 """Observations that a device keeps to itself at most: a pool that is used must not look silent."""
 
 MOVED = 1.0
-"""A pool is news when its estimate has moved by more than this many of its own standard errors."""
+"""A pool is news when its estimate has moved by more than this many of its own standard errors, in
+the mean of its features ..."""
 
 GROWN = float(np.log(2.0))
-"""... or when the determinant of Sigma has grown by this logarithm: its uncertainty has halved."""
+"""... or when the determinant of Sigma has grown by this logarithm per feature: it has doubled."""
 
-NEWS_SECONDS, NEWS_BURST = 120.0, 2.0
+NEWS_SECONDS, NEWS_BURST = 600.0, 1.0
 """A watcher is told of changes that are no news once in so long, and so often at once."""
 
 Version = tuple[int, int]  # of a pool: epoch, round
@@ -48,7 +49,8 @@ Version = tuple[int, int]  # of a pool: epoch, round
 
 def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
     """Whether what a device has observed of a part would change somebody's mind: the determinant
-    criterion; for parts with events also a surprise, a young pool, or much that was kept back."""
+    criterion; for parts with events also a surprise, what followed one, a young pool, or much that
+    was kept back."""
     observed = state.local[device, part, -1]
     if observed == 0.0:
         return False
@@ -56,7 +58,7 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
         known = state.synced[device, part, -2]
         if known < state.dimension[part] + state.young or observed >= HEARTBEAT:
             return True
-        if state.startling[device, part, -1] > 0.0:
+        if state.startling[device, part, -1] > 0.0 or state.awaited[device, part] == 1.0:
             return True
     return wants_upload(state, device, part)
 
@@ -67,14 +69,14 @@ def is_news(
     """Whether a pool says something else than when its watchers were last told of it."""
     before = cholesky(sigma_of(told, ridge))
     after = cholesky(sigma_of(now, ridge))
-    if log_determinant(after) - log_determinant(before) > grown:
+    if log_determinant(after) - log_determinant(before) > grown * dimension:
         return True
     inverse = inverse_from(after)
     theta = nonnegative_theta(inverse, b_of(now))
     step = theta - nonnegative_theta(inverse_from(before), b_of(told))
     variance = noise_variance(now, theta, sigma_of(now, 0.0), dimension)
     distance = (step * times(sigma_of(told, 0.0), step)).sum()
-    return bool(distance > moved * moved * variance)
+    return bool(distance > moved * moved * variance * dimension)
 
 
 # --- the server's side ---------------------------------------------------------------------------

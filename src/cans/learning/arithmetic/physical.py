@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.arrays import INSISTENCE, Array, BoolArray, LearnerState
 from cans.learning.arithmetic.linear import b_of, cholesky, inverse_from, sigma_of, times
 
 FLOOR_MS = 3.0
@@ -25,8 +25,15 @@ PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.3
 FAR = 5.0
 """Standardised residual beyond which an observation is of something else than what was expected."""
 
-SURPRISING = 3.0
+SURPRISING = 4.0
 """Standardised residual beyond which others should hear of an observation at once."""
+
+FOLLOWED = 3.0
+"""... and how many ordinary ones after it they should hear of too: a change lasts."""
+
+CREDIT = 0.02
+"""What every observation earns towards telling of one more surprise: who is surprised again and
+again is at odds with its pool, and nobody else is near to contradict it."""
 
 TIE_BREAK = 0.01
 """Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
@@ -78,10 +85,25 @@ def learn(
     observation[square:-3] /= physics.pace[device, part]
     observation[-3] /= physics.pace[device, part] ** 2
     state.local[device, part] += observation
-    if abs(residual) > SURPRISING:
+    credit = min(state.credit[device, part] + CREDIT, INSISTENCE)
+    if credit >= 1.0 and surprising(state, device, part, residual):
+        credit -= 1.0
         state.startling[device, part] += observation
+        state.awaited[device, part] = FOLLOWED + 1.0
+    elif state.awaited[device, part] > 1.0:
+        state.awaited[device, part] -= 1.0
+    state.credit[device, part] = credit
     physics.stale[device, part] = True
     return weight
+
+
+def surprising(state: LearnerState, device: int, part: int, residual: float) -> bool:
+    """Whether a standardised residual is beyond what noise explains. The noise itself is known from
+    so many observations only: Student's t, as the normal deviate that is about as rare."""
+    known = state.synced[device, part, -2] + state.local[device, part, -2]
+    freedom = max(known - state.dimension[part], 0.0) + PRIOR_RUNS
+    deviate = np.sqrt(freedom * np.log(1.0 + residual * residual / freedom))
+    return bool(deviate > SURPRISING)
 
 
 def expectation(

@@ -28,6 +28,9 @@ three observations far off sound it, one liar among honest devices never does. A
 slower for a second or so in all that it is asked, which is no change that would last; it is never
 faster."""
 
+RECENT = 3.0
+"""Observations of one upload that the drift counts at most."""
+
 TRUST = 3.0
 """Standardised residual beyond which an upload is taken at less than its full weight."""
 
@@ -55,7 +58,7 @@ def merge(
     statistics, taken = pools.statistics[pool, part], upload
     if watched:
         residual = surprise(statistics, upload, ridge, dimension)
-        if alarmed(pools.alarm[pool, part], residual):
+        if alarmed(pools.alarm[pool, part], residual, upload[-1]):
             start_anew(pools, pool, part, carried_over(statistics, upload, ridge))
         else:
             taken = scaled(upload, trust(residual))
@@ -129,10 +132,15 @@ def trust(residual: float) -> float:
     return float(min(1.0, TRUST / max(abs(residual), TRUST)))
 
 
-def alarmed(alarm: Array, residual: float) -> bool:
-    """Page's cumulative sums, one per direction; true when either passes the alarm level."""
-    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1], 0.0)
-    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1], 0.0)
+def alarmed(alarm: Array, residual: float, observations: float) -> bool:
+    """Page's cumulative sums, one per direction; true when either passes the alarm level.
+
+    The drift is per observation. Of many that come together most are from before what sounds the
+    alarm now, and do not speak against it.
+    """
+    recent = min(max(observations, 1.0), RECENT)
+    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1] * recent, 0.0)
+    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1] * recent, 0.0)
     return bool(alarm[0] > SLOWER[2] or alarm[1] > FASTER[2])
 
 
@@ -161,6 +169,7 @@ def retire(state: LearnerState, device: int, part: int) -> None:
     state.retired[device, part] += state.local[device, part] - state.sent[device, part]
     state.local[device, part] = state.sent[device, part]
     state.startling[device, part] = 0.0
+    state.awaited[device, part] = 0.0
     if state.physics.used:  # the device's own past belongs to the ended epoch too
         state.physics.own[device, part] = 0.0
         state.physics.pace[device, part] = 1.0
@@ -173,6 +182,7 @@ def send(state: LearnerState, device: int, part: int) -> None:
         state.sent[device, part] = state.startling[device, part]
     else:
         state.sent[device, part] = state.local[device, part]
+        state.awaited[device, part] = 0.0
     state.startling[device, part] = 0.0
 
 

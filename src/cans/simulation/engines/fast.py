@@ -123,6 +123,7 @@ def enrol(
             send(state, device, part)
             deliver(state, pools, traffic, rules, device, part, state.epoch[device, part], 0.0)
             acknowledge(state, device, part)
+    pools.told[:, part] = pools.statistics[:, part]
     for device in range(devices):
         if traffic.pool_of[device, part] >= 0:
             download(state, pools, traffic, device, part)
