@@ -47,6 +47,7 @@ class Physics(NamedTuple):
     deviation: Array  # (devices, parts)           standard deviation of a weighted residual
     low: Array  # (devices, parts, choices)        lower confidence bound of the latency
     stale: BoolArray  # (devices, parts)           something was learned since the last estimate
+    scores: Array  # (devices, choices)            of the last estimate, where nobody waits
 
 
 class PoolState(NamedTuple):
@@ -172,6 +173,7 @@ def no_physics() -> Physics:
         deviation=series,
         low=np.zeros((0, 0, 0)),
         stale=np.zeros((0, 0), dtype=np.bool_),
+        scores=series,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
 from cans.learning.arithmetic.linear import lowest, optimistic, sampled
-from cans.learning.arithmetic.physical import physical_scores, refresh
+from cans.learning.arithmetic.physical import refresh
 
 OPTIMISTIC, SAMPLED, UNIFORM, LOCAL, OFFLOAD = range(5)
 """The members of `policies.Choose`, in its order, as compiled code knows them."""
@@ -26,7 +26,8 @@ def learned_scores(
         return sampled(state, device, normals)
     if state.physics.used:
         refresh(state, device)
-        return physical_scores(state, device)
+        scores: Array = state.physics.scores[device]
+        return scores
     return optimistic(state.mean[device], state.norm[device], state.radius[device], weight)
 
 

@@ -93,4 +93,5 @@ def _physics(
         deviation=np.zeros((devices, parts)),
         low=np.zeros((devices, parts, choices)),
         stale=np.ones((devices, parts), dtype=np.bool_),
+        scores=np.zeros((devices, choices)),
     )

@@ -51,13 +51,10 @@ def inverse_from(lower: Array) -> Array:
     size = lower.shape[0]
     half = np.zeros((size, size))  # the inverse of `lower`, row by row
     for i in range(size):
-        half[i, i] = 1.0
-        for j in range(i):
-            half[i] -= lower[i, j] * half[j]
+        half[i] -= (lower[i, :i].reshape(-1, 1) * half[:i]).sum(axis=0)
+        half[i, i] += 1.0
         half[i] /= lower[i, i]
-    inverse = np.zeros((size, size))
-    for i in range(size):
-        inverse += half[i].reshape(-1, 1) * half[i]
+    inverse: Array = (half.reshape(size, size, 1) * half.reshape(size, 1, size)).sum(axis=0)
     return inverse
 
 

@@ -172,8 +172,10 @@ def estimate_physically(state: LearnerState, device: int, part: int) -> None:
     """Mean and lower confidence bound of every choice's latency, in milliseconds."""
     physics, rows = state.physics, state.rows[part]
     known = state.synced[device, part] + state.local[device, part]
-    sigma = sigma_of(known, state.ridge)
-    inverse = inverse_from(cholesky(sigma))
+    size = state.dimension[part]  # without the padding, which has nothing to solve
+    inverse = np.zeros((rows.shape[1], rows.shape[1]))
+    sigma = sigma_of(known, state.ridge)[:size, :size].copy()
+    inverse[:size, :size] = inverse_from(cholesky(sigma))
     theta = times(inverse, b_of(known))
     if physics.nonnegative:
         theta = nonnegative_theta(inverse, b_of(known))
@@ -200,10 +202,14 @@ def estimate_physically(state: LearnerState, device: int, part: int) -> None:
 
 
 def refresh(state: LearnerState, device: int) -> None:
-    """Before a choice: estimate anew what has changed since last time."""
+    """Before a choice: estimate and score anew what has changed since last time."""
+    changed = False
     for part in range(state.rows.shape[0]):
         if state.physics.stale[device, part]:
             estimate_physically(state, device, part)
+            changed = True
+    if changed:
+        state.physics.scores[device] = physical_scores(state, device)
 
 
 def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
