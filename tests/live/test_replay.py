@@ -46,7 +46,8 @@ class Trace:
 @pytest.mark.parametrize(
     ("policy", "name", "delivery"),
     [
-        ("cans", "cells", "immediate"),  # a `refresh` per round would deliver what ought to wait
+        # a `refresh` per round adopts every change, and would deliver what ought to wait
+        ("cans-eager", "cells", "immediate"),
         ("fedlinucb-dw", "paper", "immediate"),
         ("fedlinucb-dw", "paper", "next-contact"),
         ("linucb", "paper", "immediate"),
