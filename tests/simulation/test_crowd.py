@@ -27,7 +27,8 @@ from cans.simulation.worlds.crowded import crowded, pause_of
 from cans.simulation.worlds.named import make_world
 
 
-@pytest.mark.parametrize("policy", ["cans", "linucb", "fedlinucb-dw", "local", "offload"])
+# The event simulation adopts every change of a pool before a choice, as `cans-eager` does.
+@pytest.mark.parametrize("policy", ["cans-eager", "linucb", "fedlinucb-dw", "local", "offload"])
 @pytest.mark.parametrize("name", ["layered", "codecs"])
 def test_with_infinite_workers_and_one_at_a_time_it_is_the_round_loop(policy, name) -> None:
     world = make_world(name, "resnet50", 6)
