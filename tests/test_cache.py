@@ -27,5 +27,5 @@ def test_a_place_that_cannot_be_written_is_replaced(
 
 def test_compiled_code_goes_nowhere_else(compiled) -> None:
     for name, function in compiled.items():
-        place = Path(function._cache._impl.locator.get_cache_path())
+        place = Path(function.__wrapped__._cache._impl.locator.get_cache_path())
         assert cache_folder("compiled") in place.parents, name

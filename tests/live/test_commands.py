@@ -29,7 +29,8 @@ def model(tmp_path: Path) -> Path:
 
 
 def run_cans(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": "", "XDG_STATE_HOME": ""}
+    env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": ""}
+    env |= {"XDG_CACHE_HOME": "", "CANS_CACHE": ""}
     return subprocess.run([*CANS, *words], capture_output=True, text=True, env=env, timeout=60)
 
 
@@ -155,7 +156,7 @@ def test_floors_and_codecs_that_no_point_has(server: str, tmp_path: Path) -> Non
 def test_an_interrupted_run_prints_its_document(server: str, tmp_path: Path) -> None:
     words = ["device", "--server", server, "--count", "100000", "--json", "--log-jsonl",
              str(tmp_path / "lines"), "--state", str(tmp_path / "state")]  # fmt: skip
-    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": ""}
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": "", "CANS_CACHE": ""}
     with subprocess.Popen([*CANS, *words], stdout=subprocess.PIPE, text=True, env=env,
                           stderr=subprocess.DEVNULL) as process:  # fmt: skip
         until = time.monotonic() + 60

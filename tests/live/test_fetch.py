@@ -44,6 +44,7 @@ def spread(tmp_path: Path) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CANS_CACHE", raising=False)
     return tmp_path / "cache" / "cans" / "models"
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from threading import Lock
 from types import FunctionType, ModuleType
@@ -91,6 +91,7 @@ def _by_reference(function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function whose named tuples are handed over as one pointer each."""
     from cans.simulation.engines.references import refer
 
+    @wraps(function)
     def call(*arguments: Any) -> Any:
         return function(*(refer(a) if isinstance(a, tuple) else a for a in arguments))
 
