@@ -39,7 +39,7 @@ recording: $(READY) browser  ## the demo's page as pictures and a short film, in
 	$(BIN)/python docs/record.py
 
 test: check browser  ## everything but the tests marked slow; what CI runs
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/pytest -m slow

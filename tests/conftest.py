@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ def compiled() -> dict[str, Callable[..., Any]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         play_seed(Settings(devices=1, rounds=1), "fast", 0)
     return compiled_functions()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The file with most tests of the compiled engine first, the others of them last: while one
+    worker compiles, for minutes, the other has everything else to do."""
+    need = Counter(item.path for item in items if "compiled" in getattr(item, "fixturenames", ()))
+    first = max(need, key=lambda path: need[path], default=None)
+    items.sort(key=lambda item: 0 if item.path == first else 2 if item.path in need else 1)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from cans.simulation import run
@@ -23,6 +27,18 @@ def test_a_few_rounds_are_not_worth_compiling_for(
     monkeypatch.setattr(run.compiled, "numba_installed", lambda: installed)
     monkeypatch.setattr(run.compiled, "is_compiled", lambda: cached)
     assert pick_engine(None, rounds=rounds) == engine
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """Seeds of the object loop are not played in processes that would run the script again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import cans\n"
+        "runs = cans.simulate('vgg16', 'cans', rounds=20, seeds=2, engine='reference').runs\n"
+        "print(len(runs))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("2\n", "")
 
 
 @pytest.mark.usefixtures("compiled")

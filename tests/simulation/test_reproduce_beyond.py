@@ -185,8 +185,8 @@ def test_the_section_stands_in_the_page(
     assert len(document["settings"]) == len(beyond.trials)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_a_trial_agrees_with_the_record() -> None:
-    pytest.importorskip("numba")
     one = play_trial(study(policy="cans", world="drifting", model="resnet50"), 2)
     assert one.seeds == 2
     assert one.curve[:, -1] == pytest.approx(one.regret_ms)

@@ -141,8 +141,8 @@ def test_a_study_gives_the_numbers_of_cans_simulate() -> None:
     assert outcome.at("latency", 50)[0] == pytest.approx(runs[0].latency_curve()[49])
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
     monkeypatch.setattr(command, "QUICK_SEEDS", 2)
     out = tmp_path / "new" / "report"
     answer = CliRunner().invoke(app, ["reproduce", "--quick", "--out", str(out)])

@@ -137,6 +137,7 @@ def simulate(
             delay=delay,
             hyperparameters=numbers,
             progress=advance,
+            processes=True,
         )
     if as_json:
         typer.echo(json.dumps(result.to_dict()))

@@ -174,12 +174,14 @@ def simulate(
     delay: int | None = None,
     hyperparameters: Hyperparameters | None = None,
     progress: Callable[[int], None] | None = None,
+    processes: bool = False,
 ) -> Simulation:
     """Simulate a policy in a world; the same numbers as `cans simulate`.
 
     `seeds` runs of `rounds` rounds each, in parallel; `progress` is called with the number of runs
     that were done since the last call. Everything else is a field of `Settings`. A world of your
-    own (`World.of`) has its own table and devices.
+    own (`World.of`) has its own table and devices. `processes`: use all cores without the compiled
+    engine too, for which a script needs `if __name__ == "__main__":`.
 
     >>> result = simulate("vgg16", "oracle", seeds=2, rounds=100, engine="reference")
     >>> result.mean_regret_ms, [run.regret_ms for run in result.runs]
@@ -213,8 +215,8 @@ def simulate(
     start = time.perf_counter()
     runs = []
     # A world of one's own stays in this process: its drift may be a function that cannot travel.
-    travels = isinstance(world, str)
-    for run in in_parallel(play, range(seeds), chosen if travels else "fast"):
+    apart = processes and isinstance(world, str)
+    for run in in_parallel(play, range(seeds), chosen, apart):
         runs.append(run)
         if progress is not None:
             progress(1)
@@ -249,10 +251,13 @@ def pick_engine(name: str | None, world: World | None = None, rounds: float = in
     return name
 
 
-def in_parallel(task: Callable[[int], Run], seeds: range, engine_name: str) -> Iterator[Run]:
-    """Run a task over seeds on all cores: threads for compiled code, processes for Python."""
+def in_parallel(
+    task: Callable[[int], Run], seeds: range, engine_name: str, processes: bool
+) -> Iterator[Run]:
+    """Run a task over seeds on all cores: threads for compiled code, processes for Python if they
+    may be used; else one after the other."""
     workers = min(cpu_count() or 1, len(seeds))
-    if workers == 1:
+    if workers == 1 or (engine_name != "fast" and not processes):
         yield from map(task, seeds)
         return
     pool: Executor
