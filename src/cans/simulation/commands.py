@@ -117,7 +117,7 @@ def simulate(
     from cans.simulation.run import simulate as run
 
     if pick_engine(engine, rounds=seeds * rounds) == "fast" and not is_compiled():
-        typer.echo("compiling the engine, which takes a minute or two, once", err=True)
+        typer.echo("compiling the engine, once: this takes a few minutes", err=True)
     with progress_bar(f"{policy} in {world}", seeds) as advance:
         result = run(
             model,
