@@ -147,6 +147,8 @@ def test_rapidocr_reads_the_same(tmp_path: Path, dies: bool) -> None:
     ]  # fmt: skip
     plain = launch(program, tmp_path)
     assert "SERVER" in plain.stderr
+    alone = launch(program, tmp_path, "127.0.0.1:9")
+    assert _texts(alone.stderr) == _texts(plain.stderr)
     cut = [served(models / name, shapes=(("x", shape),)) for name, shape in RAPIDOCR.items()]
     with running(*cut) as server:
         if dies:
