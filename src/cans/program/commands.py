@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cans.errors import InputError
+from cans.live.commands import device_options as options
 from cans.program.hook import VARIABLE
 
 
@@ -24,13 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def run(
     program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM ...", help="What to run.")],
-    server: Annotated[
-        str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")
-    ],
-    type_: Annotated[str, typer.Option("--type", help="Devices of a type learn together.")] = (
-        "auto"
-    ),
-    network: Annotated[str, typer.Option(help="Devices on a network learn together.")] = "default",
+    server: options.Server,
+    type_: options.Type = "auto",
+    network: options.Network = "default",
     allow_codec: Annotated[
         list[str] | None,
         typer.Option(help="How tensors may travel; repeat for several; lossless by default."),
@@ -39,27 +35,19 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Sessions wait for their device before they start.")
     ] = False,
-    objective: Annotated[str, typer.Option(help="latency or throughput.")] = "latency",
-    fps: Annotated[
-        float | None, typer.Option(help="The quickest choice that keeps up with so many a second.")
-    ] = None,
-    max_memory_mb: Annotated[
-        float | None, typer.Option(help="Memory of each model and its halves.")
-    ] = None,
-    max_mb_per_day: Annotated[
-        float | None, typer.Option(help="A metered link: of each session.")
-    ] = None,
+    objective: options.Objective = "latency",
+    fps: options.Fps = None,
+    max_memory_mb: options.MaxMemoryMb = None,
+    max_mb_per_day: options.MaxMbPerDay = None,
     send_model: Annotated[
         bool,
         typer.Option("--send-model/--no-send-model", help="Give a server what it lacks."),
     ] = True,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")] = False,
-    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
-    ] = None,
+    tls: options.Tls = False,
+    tls_ca: options.TlsFile = None,
+    tls_cert: options.TlsFile = None,
+    tls_key: options.TlsFile = None,
+    token: options.Token = None,
 ) -> None:
     """Run a program as it is; its onnxruntime sessions have the server's help, and answer without
     it too."""
@@ -68,7 +56,7 @@ def run(
 
     parse_servers(server)
     Objective.parse(objective, fps)
-    options: dict[str, object] = {
+    given: dict[str, object] = {
         "server": server, "type": type_, "network": network, "deadline_ms": deadline_ms,
         "wait": wait, "token": token, "send_model": send_model,
         "objective": objective, "fps": fps, "max_memory_mb": max_memory_mb,
@@ -79,12 +67,12 @@ def run(
 
         for name in allow_codec:
             get_codec(name, None)
-        options["codecs"] = allow_codec
+        given["codecs"] = allow_codec
     if tls or tls_ca or tls_cert or tls_key:
         paths = (tls_ca, tls_cert, tls_key)
-        options["tls"] = [None if each is None else str(each.absolute()) for each in paths]
+        given["tls"] = [None if each is None else str(each.absolute()) for each in paths]
     environment = dict(os.environ)
-    environment[VARIABLE] = json.dumps(options)
+    environment[VARIABLE] = json.dumps(given)
     startup = str(files("cans.program") / "startup")
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = startup + (os.pathsep + before if before else "")

@@ -9,6 +9,7 @@ import typer
 
 from cans.config_file import ConfigOption
 from cans.errors import InputError
+from cans.live.commands import device_options as options
 from cans.models.commands import OptimisationOption, ProviderOption
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def device(
-    server: Annotated[
-        str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")
-    ],
+    server: options.Server,
     model: Annotated[
         str | None,
         typer.Option(help="ONNX file, built-in name or a name that the server has; its only one."),
@@ -29,13 +28,8 @@ def device(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Move to a new model of the server?")
     ] = True,
-    type_: Annotated[
-        str,
-        typer.Option(
-            "--type", help="Prefix of the group that the server finds for it; auto: no prefix."
-        ),
-    ] = "auto",
-    network: Annotated[str, typer.Option(help="Devices on a network learn together.")] = "default",
+    type_: options.Type = "auto",
+    network: options.Network = "default",
     input_: Annotated[
         str, typer.Option("--input", metavar="FILE", help="An .npz of inputs, or random.")
     ] = "random",
@@ -72,13 +66,11 @@ def device(
     exit_: Annotated[
         list[str] | None, typer.Option("--exit", metavar="NAME:THRESHOLD", help="Early exit.")
     ] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")] = False,
-    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
-    ] = None,
+    tls: options.Tls = False,
+    tls_ca: options.TlsFile = None,
+    tls_cert: options.TlsFile = None,
+    tls_key: options.TlsFile = None,
+    token: options.Token = None,
     seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
     slowdown: Annotated[
         float, typer.Option(hidden=True, help="Testbed: run K times slower.")
@@ -102,16 +94,10 @@ def device(
     traces: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="OTLP collector of traces.")
     ] = None,
-    objective: Annotated[str, typer.Option(help="latency or throughput.")] = "latency",
-    fps: Annotated[
-        float | None, typer.Option(help="The quickest choice that keeps up with so many a second.")
-    ] = None,
-    max_memory_mb: Annotated[
-        float | None, typer.Option(help="Memory of the model and its halves.")
-    ] = None,
-    max_mb_per_day: Annotated[
-        float | None, typer.Option(help="A metered link: then answer alone until tomorrow.")
-    ] = None,
+    objective: options.Objective = "latency",
+    fps: options.Fps = None,
+    max_memory_mb: options.MaxMemoryMb = None,
+    max_mb_per_day: options.MaxMbPerDay = None,
     send_model: Annotated[
         bool, typer.Option("--send-model", help="To a server that lacks it and takes models.")
     ] = False,

@@ -1,0 +1,30 @@
+"""Options of a device that several commands have: `cans device` and `cans run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Server = Annotated[str, typer.Option(metavar="HOST:PORT[,HOST:PORT]", help="Servers of one fleet.")]
+Type = Annotated[
+    str,
+    typer.Option(
+        "--type", help="Prefix of the group that the server finds for it; auto: no prefix."
+    ),
+]
+Network = Annotated[str, typer.Option(help="Devices on a network learn together.")]
+Objective = Annotated[str, typer.Option(help="latency or throughput.")]
+Fps = Annotated[
+    float | None, typer.Option(help="The quickest choice that keeps up with so many a second.")
+]
+MaxMemoryMb = Annotated[float | None, typer.Option(help="Memory of a model and its halves.")]
+MaxMbPerDay = Annotated[
+    float | None, typer.Option(help="A metered link: then answer alone until tomorrow.")
+]
+Tls = Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")]
+TlsFile = Annotated[Path | None, typer.Option(metavar="FILE")]
+Token = Annotated[
+    str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
+]
