@@ -273,6 +273,8 @@ def duplicates_and_reordering(folder: Path, times: int) -> Tally:
 
             link.sync = spying  # type: ignore[method-assign]
         time.sleep(1.0)
+        while len(seen) < 5:  # devices upload what matters, when it does
+            time.sleep(0.1)
         link = load.devices[0]._contact.links[0]
         for _ in range(times):
             again = chance.choices(seen, k=5)
