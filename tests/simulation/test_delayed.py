@@ -9,7 +9,7 @@ import pytest
 
 from cans import InputError, simulate
 from cans.learning import Hyperparameters, policy_named
-from cans.simulation.engines.fast import Record
+from cans.simulation.engines.fleet_arrays import Record
 from cans.simulation.engines.reference import play
 from cans.simulation.worlds.named import make_world
 

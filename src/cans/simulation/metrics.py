@@ -10,7 +10,7 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.learning.messages import statistics_bytes
-from cans.simulation.engines.fast import Record
+from cans.simulation.engines.fleet_arrays import Record
 from cans.simulation.worlds.world import World
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from cans.learning.policies import DEFAULT_POLICY, Hyperparameters, Policy
 from cans.own_policy import find_policy, owned
 from cans.simulation.engines import clustered, compiled, reference
 from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
-from cans.simulation.engines.fast import Record
+from cans.simulation.engines.fleet_arrays import Record
 from cans.simulation.metrics import Run, mean_of, measure, summary
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped

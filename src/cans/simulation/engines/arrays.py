@@ -21,7 +21,7 @@ from cans.learning.confidence import Evidence, radius
 from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.table import PROBE_BYTES, SEGMENTS
-from cans.simulation.engines.fast import Record, Rules, Traffic, Truth
+from cans.simulation.engines.fleet_arrays import Record, Rules, Traffic, Truth
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
 

@@ -21,7 +21,7 @@ from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.arithmetic.linear import lowest
 from cans.learning.policies import Clusters, Hyperparameters, Policy
 from cans.simulation.engines.arrays import new_record
-from cans.simulation.engines.fast import Record
+from cans.simulation.engines.fleet_arrays import Record
 from cans.simulation.engines.reference import expected_latency, measured_latency
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import Noise, World

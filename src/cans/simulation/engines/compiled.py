@@ -20,10 +20,13 @@ from typing import Any
 
 from cans.cache import cache_folder
 from cans.learning.arithmetic import arrays, choosing, exchange, linear, physical, pooling
-from cans.simulation.engines import fast
+from cans.simulation.engines import exchanging, fast
 
-COMPILED = (linear, physical, exchange, pooling, choosing, fast)
+COMPILED = (linear, physical, exchange, pooling, choosing, exchanging, fast)
 """In this order: each module calls only functions of those before it."""
+
+LOOP = (exchanging, fast)
+"""Whose functions become part of those that call them."""
 
 ENTRIES = ("enrol", "play")
 """What Python calls; all others are called by compiled code alone."""
@@ -81,7 +84,7 @@ def _compile(module: ModuleType, known: dict[str, Any]) -> dict[str, Callable[..
                 error_model="numpy",
                 no_cpython_wrapper=name not in ENTRIES,
                 no_cfunc_wrapper=True,
-                inline="always" if module is fast and name not in ENTRIES else "never",
+                inline="always" if module in LOOP and name not in ENTRIES else "never",
             )
             namespace[name] = compiled[name] = jit(rebuilt)
     return compiled

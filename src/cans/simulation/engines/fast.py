@@ -8,11 +8,9 @@ as plain Python.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray, LearnerState, PoolState
+from cans.learning.arithmetic.arrays import Array, IntArray, LearnerState, PoolState
 from cans.learning.arithmetic.choosing import (
     SAMPLED,
     choose_blindly,
@@ -20,83 +18,20 @@ from cans.learning.arithmetic.choosing import (
     learned_scores,
     must_not_stay_local,
 )
-from cans.learning.arithmetic.exchange import NEWS_BURST, NEWS_SECONDS, upload_is_due
+from cans.learning.arithmetic.exchange import upload_is_due
 from cans.learning.arithmetic.linear import accumulate, estimate, observe, wants_fleet_sync
 from cans.learning.arithmetic.physical import learn, observe_physically
-from cans.learning.arithmetic.pooling import acknowledge, confirm, merge, publish, send, take_in
+from cans.learning.arithmetic.pooling import acknowledge, send
+from cans.simulation.engines.exchanging import (
+    deliver,
+    deliver_waiting,
+    download,
+    pull,
+    synchronise,
+    upload,
+)
+from cans.simulation.engines.fleet_arrays import Record, Rules, Traffic, Truth
 from cans.simulation.worlds.episode import Episode
-
-
-class Truth(NamedTuple):
-    """A world, as arrays; the fields are those of `World`."""
-
-    place_of: IntArray
-    front_ms: Array
-    link_ms: Array
-    link_fixed_ms: Array
-    server_ms: Array
-    probe_ms: Array
-    has_front: BoolArray  # (choices,) False at the raw input: nothing runs on the device
-    allowed: BoolArray
-    restricted: bool  # some choice is not allowed somewhere
-    report: Array
-    samples: Array
-    sample_count: IntArray
-
-
-class Rules(NamedTuple):
-    """A policy's switches, as numbers."""
-
-    parts: int  # how many of the part states are in use
-    choose: int
-    knows: Array  # (3,) 1.0 for each segment that is known beforehand
-    truth: bool  # what is known is this round's truth
-    forced_sampling: bool
-    key_frame_weight: Array  # (2,) exploration on other frames and on key frames
-    fleet_threshold: float  # > 0: a trigger synchronises everyone
-    immediate: bool  # uploads go out at once; otherwise with the next offloaded round
-    fresh: bool  # pools are adopted before a choice, not after an upload
-    pool_age: float  # ... if the last adoption is at least so many rounds ago
-    watched: BoolArray  # (parts,)
-    explains: Array  # (parts, 3) 1.0 for each segment that a part explains
-    probe_after: float
-    probe_at_zero: Array  # (sizes, size) statistics of observing a probe: `contributions`
-    probe_per_ms: Array
-    probe_bytes: Array  # (sizes,) in units of the smallest
-    link_part: int  # -1: none
-
-
-class Traffic(NamedTuple):
-    """What is on its way between devices and the server, and what each device was told."""
-
-    pool_of: IntArray  # (devices, parts)  -1: keeps its observations to itself
-    waiting: BoolArray  # (devices, parts)  an upload waits for the next request
-    made_for: IntArray  # (devices, parts)  the epoch of that upload
-    seen_epoch: IntArray  # (devices, parts)  the pool that a device was told of last: its epoch ...
-    seen_round: IntArray  # (devices, parts)  ... round ...
-    seen_edition: IntArray  # (devices, parts)  ... and edition
-    frames: IntArray  # (devices,)  inferences so far
-    refreshed: Array  # (devices,)  the round of the last pull
-    tokens: Array  # (devices,)  for news that can wait: `exchange.Watcher`
-    refilled: Array  # (devices,)
-
-
-class Record(NamedTuple):
-    """What is written down of every round."""
-
-    active: IntArray
-    picks: IntArray
-    regret_ms: Array
-    expected_ms: Array  # of the choice, before noise
-    latency_ms: Array
-    error_ms: Array
-    uploads: IntArray  # (rounds,) how many parts were uploaded
-    downloads: IntArray  # (rounds,) how many pools were sent to the device
-    part_uploads: IntArray  # (parts,)
-    part_downloads: IntArray  # (parts,)
-    probes: IntArray  # (1,)
-    ties: IntArray  # (1,)
-
 
 # --- joining: Alg. 1 line 2 ----------------------------------------------------------------------
 
@@ -169,166 +104,6 @@ def arrive(
         record.probes[0] += sizes
         if upload_is_due(state, device, part):
             upload(state, pools, traffic, rules, device, part, 0.0, record, 0)
-
-
-# --- exchanging ----------------------------------------------------------------------------------
-
-
-def deliver(
-    state: LearnerState,
-    pools: PoolState,
-    traffic: Traffic,
-    rules: Rules,
-    device: int,
-    part: int,
-    epoch: int,
-    time: float,
-) -> None:
-    """What a device has sent, made for an `epoch`, reaches the server (Alg. 2)."""
-    pool, size = traffic.pool_of[device, part], state.dimension[part]
-    sent = state.sent[device, part]
-    merge(pools, pool, part, sent, epoch, time, state.ridge, rules.watched[part], size)
-    if state.events[part]:
-        publish(pools, pool, part, state.ridge, size)
-        alone = pools.round[pool, part] == traffic.seen_round[device, part] + 1
-        if alone and pools.epoch[pool, part] == traffic.seen_epoch[device, part]:
-            see(pools, traffic, device, part)  # never told what it sent itself
-
-
-def download(
-    state: LearnerState, pools: PoolState, traffic: Traffic, device: int, part: int
-) -> None:
-    """A pool as it is now reaches a device (Alg. 1 lines 11-12)."""
-    pool = traffic.pool_of[device, part]
-    see(pools, traffic, device, part)
-    epoch, round_, time = pools.epoch[pool, part], pools.round[pool, part], pools.time[pool, part]
-    take_in(state, device, part, pools.statistics[pool, part], epoch, round_, time)
-
-
-def see(pools: PoolState, traffic: Traffic, device: int, part: int) -> None:
-    pool = traffic.pool_of[device, part]
-    traffic.seen_epoch[device, part] = pools.epoch[pool, part]
-    traffic.seen_round[device, part] = pools.round[pool, part]
-    traffic.seen_edition[device, part] = pools.edition[pool, part]
-
-
-def pull(
-    state: LearnerState,
-    pools: PoolState,
-    traffic: Traffic,
-    rules: Rules,
-    device: int,
-    record: Record,
-    t: int,
-) -> None:
-    """Before a choice: whatever the server has to tell of this device's pools, as
-    `exchange.Watcher` has it, whose clock counts the device's own inferences, one a second."""
-    urgent = changed = False
-    for part in range(rules.parts):
-        pool = traffic.pool_of[device, part]
-        if pool < 0 or not behind(pools, traffic, device, part):
-            continue
-        changed = True
-        news = pools.edition[pool, part] > traffic.seen_edition[device, part]
-        new_epoch = pools.epoch[pool, part] > traffic.seen_epoch[device, part]
-        urgent = urgent or news or new_epoch or not state.events[part]
-    earned = (traffic.frames[device] - traffic.refilled[device]) / NEWS_SECONDS
-    traffic.tokens[device] = min(traffic.tokens[device] + earned, NEWS_BURST)
-    traffic.refilled[device] = traffic.frames[device]
-    if not urgent and (not changed or traffic.tokens[device] < 1.0):
-        return
-    if not urgent:
-        traffic.tokens[device] -= 1.0
-    for part in range(rules.parts):
-        if traffic.pool_of[device, part] >= 0 and behind(pools, traffic, device, part):
-            download(state, pools, traffic, device, part)
-            record.part_downloads[part] += 1
-            record.downloads[t] += 1
-
-
-def behind(pools: PoolState, traffic: Traffic, device: int, part: int) -> bool:
-    """Whether a pool is newer than what a device was told."""
-    pool = traffic.pool_of[device, part]
-    return bool(pools.round[pool, part] != traffic.seen_round[device, part])
-
-
-def upload(
-    state: LearnerState,
-    pools: PoolState,
-    traffic: Traffic,
-    rules: Rules,
-    device: int,
-    part: int,
-    time: float,
-    record: Record,
-    t: int,
-) -> None:
-    """Alg. 1 lines 9-12: send what was observed, and adopt the pool or keep to the copy of it."""
-    send(state, device, part)
-    if not rules.immediate:
-        traffic.waiting[device, part] = True
-        traffic.made_for[device, part] = state.epoch[device, part]
-        return
-    deliver(state, pools, traffic, rules, device, part, state.epoch[device, part], time)
-    record.uploads[t] += 1
-    record.part_uploads[part] += 1
-    if rules.fresh:
-        pool = traffic.pool_of[device, part]
-        epoch, round_ = pools.epoch[pool, part], pools.round[pool, part]
-        confirm(state, device, part, epoch, round_, pools.time[pool, part])
-    else:
-        acknowledge(state, device, part)
-        download(state, pools, traffic, device, part)
-        record.part_downloads[part] += 1
-        record.downloads[t] += 1
-
-
-def deliver_waiting(
-    state: LearnerState,
-    pools: PoolState,
-    traffic: Traffic,
-    rules: Rules,
-    device: int,
-    time: float,
-    record: Record,
-    t: int,
-) -> None:
-    """Uploads that waited travel with this round's request, and their pools come back with it."""
-    for part in range(rules.parts):
-        if traffic.waiting[device, part]:
-            traffic.waiting[device, part] = False
-            epoch = traffic.made_for[device, part]
-            deliver(state, pools, traffic, rules, device, part, epoch, time)
-            acknowledge(state, device, part)
-            download(state, pools, traffic, device, part)
-            record.uploads[t] += 1
-            record.downloads[t] += 1
-            record.part_uploads[part] += 1
-            record.part_downloads[part] += 1
-
-
-def synchronise(
-    state: LearnerState,
-    pools: PoolState,
-    traffic: Traffic,
-    rules: Rules,
-    part: int,
-    time: float,
-    record: Record,
-    t: int,
-) -> None:
-    """DisLinUCB: one trigger, and the whole fleet uploads, then downloads."""
-    devices = traffic.frames.shape[0]
-    for device in range(devices):
-        send(state, device, part)
-        deliver(state, pools, traffic, rules, device, part, state.epoch[device, part], time)
-        acknowledge(state, device, part)
-    for device in range(devices):
-        download(state, pools, traffic, device, part)
-    record.uploads[t] += devices
-    record.downloads[t] += devices
-    record.part_uploads[part] += devices
-    record.part_downloads[part] += devices
 
 
 # --- a round -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
 from cans.learning.table import PROBE_BYTES, SEGMENTS, PartitionTable
 from cans.simulation.engines.arrays import new_record
-from cans.simulation.engines.fast import Record
+from cans.simulation.engines.fleet_arrays import Record
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from cans.errors import RunError
 from cans.learning.arithmetic.arrays import Array, IntArray
-from cans.simulation.engines.fast import Record
+from cans.simulation.engines.fleet_arrays import Record
 from cans.simulation.metrics import measure
 from cans.simulation.reproduce.studies.experiments import Study, study
 from cans.simulation.reproduce.studies.outcomes import run_tasks
