@@ -38,8 +38,11 @@ docs: $(READY)   ## the site, strictly, in out/site
 recording: $(READY) browser  ## the demo's page as pictures and a short film, in docs/images
 	$(BIN)/python docs/record.py
 
+# Tests of time share two cores with each other: what fails is run again by itself, where a fault
+# that is there fails again.
 test: check browser  ## everything but the tests marked slow; what CI runs
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15 || \
+	  $(BIN)/pytest --last-failed --last-failed-no-failures none
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/pytest -m slow
