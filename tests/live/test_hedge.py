@@ -30,7 +30,7 @@ from tests.live.toy import ToyExecutor, example, toy
 
 HEDGED = True
 BLOCK = 0.1  # seconds of each of four blocks: the device finishes in 0.4 s
-DEADLINE_MS = 1200.0  # it begins 0.3 s after the request, and is done after 0.7 s
+DEADLINE_MS = 1200.0  # of a device that begins 0.3 s after the request, and is done after 0.7 s
 
 
 class Blocks:
@@ -73,28 +73,30 @@ def late(seconds: float) -> SplitModel:
 
 
 def test_an_answer_that_comes_before_the_device_is_done_wins(tmp_path: Path) -> None:
-    model, book = toy(block_seconds=BLOCK), Ledger()
+    """The device's blocks become so slow that a busy machine cannot let it win."""
+    model, book, replies = toy(block_seconds=BLOCK), Ledger(), []
     blocks = Blocks(model)
     with running(late(0.5), terms=terms("offload")) as server, Device(
         server.address, model, state=tmp_path, hooks=Hooks(stopwatch=book)
     ) as device:  # fmt: skip
         blocks.watch(device)
-        # The second has time: near a deadline a device begins by the clock, whatever is usual.
-        for turn, deadline_ms in enumerate((DEADLINE_MS, 20_000.0)):
-            start = time.perf_counter()
-            outputs = device.infer(example(), deadline_ms=deadline_ms)
-            taken = time.perf_counter() - start
+        model.executor.block_seconds = 1.5  # type: ignore[attr-defined]
+        for turn in range(2):
+            outputs = device.infer(example(), deadline_ms=30_000)
             np.testing.assert_allclose(outputs["y"], example()["t0"] + 4, rtol=1e-6)
-            assert taken > 0.5
             assert device.last is not None
             assert device.last.answered_by == server.address
-            # The second time it is known that this choice takes so long.
-            assert ("begun to finish by itself" in device.last.why) is (turn == 0)
             assert not device.last.fallback
             assert device.last.server_ms > 490
+            replies.append(device.last.link_ms + device.last.server_ms)
+            raced = "begun to finish by itself" in device.last.why
+            # The second time it is known how long this choice takes: late is three times that.
+            assert raced or turn > 0
+            assert not raced or turn == 0 or replies[1] > 2.9 * replies[0]
             device.settle()
             assert len(book.rounds) == turn + 1
-            assert 1 <= blocks.begun <= 3  # it stopped after the block it was in
+            assert blocks.begun <= 3  # it stopped after the block it was in
+        assert blocks.begun >= 1
         assert blocks.overlaps == 0
         (_, learned), _ = book.rounds
         assert learned.server is not None
@@ -107,16 +109,16 @@ def test_an_answer_that_comes_before_the_device_is_done_wins(tmp_path: Path) -> 
 def test_the_device_wins_over_an_answer_that_is_later(tmp_path: Path, asynchronous: bool) -> None:
     model, book = toy(block_seconds=BLOCK), Ledger()
     blocks = Blocks(model)
-    with running(late(1.6), terms=terms("offload")) as server, Device(
+    with running(late(2.4), terms=terms("offload")) as server, Device(
         server.address, model, state=tmp_path, hooks=Hooks(stopwatch=book)
     ) as device:  # fmt: skip
         blocks.watch(device)
         lag = Lag()
         start = time.perf_counter()
         if asynchronous:
-            outputs = asyncio.run(device.ainfer(example(), deadline_ms=DEADLINE_MS))
+            outputs = asyncio.run(device.ainfer(example(), deadline_ms=30_000))
         else:
-            outputs = device.infer(example(), deadline_ms=DEADLINE_MS)
+            outputs = device.infer(example(), deadline_ms=30_000)
         taken = time.perf_counter() - start
         lag.close()
         wakings = 6  # the hedge, four blocks, the caller
@@ -143,7 +145,7 @@ def test_a_request_that_fails_when_the_device_has_begun(tmp_path: Path) -> None:
         with Device(proxy.address, model, state=tmp_path) as device:
             blocks.watch(device)
             threading.Timer(0.45, proxy.cut).start()
-            outputs = device.infer(example(), deadline_ms=DEADLINE_MS)
+            outputs = device.infer(example(), deadline_ms=30_000)
             np.testing.assert_allclose(outputs["y"], example()["t0"] + 4, rtol=1e-6)
             assert device.last is not None
             assert device.last.fallback
@@ -158,10 +160,13 @@ def test_neither_is_in_time(tmp_path: Path) -> None:
         server.address, model, state=tmp_path
     ) as device:  # fmt: skip
         model.executor.block_seconds = 1.0  # type: ignore[attr-defined]
+        lag = Lag()
         start = time.perf_counter()
         with pytest.raises(DeadlineExceeded):
             device.infer(example(), deadline_ms=DEADLINE_MS)
-        assert time.perf_counter() - start < DEADLINE_MS / 1e3 + 0.1
+        taken = time.perf_counter() - start
+        lag.close()
+        assert taken < DEADLINE_MS / 1e3 + 0.1 + 2 * lag.worst_ms(start) / 1e3
         model.executor.block_seconds = 0.0  # type: ignore[attr-defined]
         device.infer(example(), deadline_ms=5000)  # once the abandoned block is over
 
