@@ -158,6 +158,20 @@ def test_a_full_queue_refuses() -> None:
     admission.admit("a", None)
 
 
+def test_one_slow_run_does_not_keep_others_out_for_ever() -> None:
+    """The only run of its kind was timed while the process was stopped; nobody times a refusal."""
+    admission = Admission(workers=1, queue=2)
+    admission.admit("a", None)
+    run(admission, 12_000.0)
+    for _ in range(3):
+        with pytest.raises(Busy):
+            admission.admit("a", 1500.0)
+    admission.admit("a", 1500.0)
+    run(admission, 12_000.0)  # it is that slow: the next is refused again
+    with pytest.raises(Busy):
+        admission.admit("a", 1500.0)
+
+
 def test_a_deadline_that_cannot_be_met_refuses() -> None:
     admission = Admission(workers=1, queue=10)
     admission.admit("slow", 1.0)

@@ -223,6 +223,14 @@ def test_patience_goes_by_what_the_choice_has_taken() -> None:
     assert slow.give_up_after_s == pytest.approx(0.4 + 0.08 + LINGER)
 
 
+def test_a_choice_that_was_never_taken_is_not_waited_for_until_the_deadline() -> None:
+    """One local run of 0.43 s, by accident, where 0.2 s are usual; nothing is known of the rest."""
+    first = Patience.of(left=10.0, spent=0.0, whole=0.2, rest=0.43, usual=0.0, late=inf)
+    assert first.hedge_after_s == pytest.approx(0.42 - WAKING - 1.25 * 0.2)
+    after_a_slow_front_end = Patience.of(10.0, 0.5, 0.2, 0.43, 0.0, inf)
+    assert after_a_slow_front_end.hedge_after_s == LEAST
+
+
 def test_replies_of_a_healthy_server_are_not_late_however_quick_this_device_is() -> None:
     """Most replies within what two local runs and 20 ms allow, some later: that is how it is."""
     times, instant, hedged = RemoteTimes(), 0.0002, 0

@@ -215,12 +215,14 @@ class Patience(NamedTuple):
             return cls(inf, max(left, LEAST))
         by_deadline = left - MARGIN - SHARE * left - SAFETY * rest
         allowed = 2.0 * whole + ALLOWANCE - WAKING - spent
-        bound = allowed - SAFETY * rest
+        typical = min(rest, whole)  # a deadline fears the slowest run; this is for the usual one
+        bound = allowed - SAFETY * typical
         if bound < usual:
-            bound = allowed - CLOSE * rest
+            bound = allowed - CLOSE * typical
         # A choice that often takes longer than that was made although it does: its reply is late
         # by its own measure. To hedge it sooner would be to run most requests twice, which a model
         # that takes no time here would do for ever; whether to choose it is the learner's business.
-        hedge = min(late, bound) if bound > usual else late
+        # One that was never taken has no measure of its own.
+        hedge = min(late, bound) if bound > usual or late == inf else late
         hedge = max(min(hedge, by_deadline), LEAST)
         return cls(hedge, max(min(left, hedge + rest + LINGER), hedge + LEAST))

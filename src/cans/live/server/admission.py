@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from cans.errors import Busy
 
 _SMOOTHING = 0.2  # weight of the newest measurement in the expected time of a job
+_MOST_DOUBTS = 16
 _LEAST_MS = 0.01  # of a job nobody has timed: its turn must count for something
 
 
@@ -36,6 +37,7 @@ class Admission:
         self._running: set[Ticket] = set()
         self._waiting: dict[str, list[Ticket]] = {}  # by device, in order
         self._expected: dict[Hashable, float] = {}
+        self._refusals: dict[Hashable, int] = {}  # of jobs of a kind since one was taken in
         self._now = 0.0  # virtual time: the start of the job that was begun last
         self._finish: dict[str, float] = {}  # virtual, of each device's last job
 
@@ -70,8 +72,12 @@ class Admission:
         place in a full queue to it: the last one of the device that has most waiting."""
         expected = self.expected_ms(kind)
         if remaining_ms is not None:
-            needed = self.wait_ms(device) + expected
+            # Nobody times what is refused: one run that was slow by accident (a process that was
+            # stopped, a session that was built) must not keep all others out for ever.
+            doubts = self._refusals.get(kind, 0)
+            needed = self.wait_ms(device) + expected / 2**doubts
             if needed > remaining_ms:
+                self._refusals[kind] = min(doubts + (expected > remaining_ms), _MOST_DOUBTS)
                 raise Busy(f"would take {needed:.0f} ms, the deadline is in {remaining_ms:.0f} ms")
         displaced = None
         if self.inside >= self.workers + self.queue:
@@ -79,6 +85,7 @@ class Admission:
             if displaced is None:
                 raise Busy(f"{self.inside} requests are waiting or running; answer locally")
             self.withdraw(displaced)
+        self._refusals.pop(kind, None)
         start = max(self._now, self._finish.get(device, 0.0))
         self._finish[device] = start + max(expected, _LEAST_MS) / weight
         ticket = Ticket(kind, device, expected, start)
