@@ -272,6 +272,36 @@ def test_a_phone(browser) -> None:
     assert tab.errors == []
 
 
+def test_a_window_that_shrinks(tab) -> None:
+    """A phone that is turned: plots follow, and words in them stay as large as the others."""
+    with shown() as page:
+        page.fleet.join("camera")
+        page.fleet.infer("camera", 3, 40)
+        tab.page.goto(page.address + "#/device/camera")
+        tab.page.wait_for_selector(".u-wrap canvas")
+        tab.page.set_viewport_size({"width": 360, "height": 740})
+        tab.page.wait_for_function("() => document.documentElement.scrollWidth <= 360")
+        tab.page.wait_for_function("() => document.querySelector('.u-wrap').clientWidth < 340")
+        page.fleet.infer("camera", 4, 2)
+        tab.page.wait_for_function(
+            "() => { const drawn = document.querySelector('svg.choices');"
+            " return drawn.clientWidth >= 0.95 * drawn.viewBox.baseVal.width; }"
+        )
+
+
+def test_skipping_stays_in_the_view_and_a_mistyped_address_breaks_nothing(tab) -> None:
+    with shown() as page:
+        page.fleet.join("camera")
+        tab.page.goto(page.address + "#/learning")
+        tab.page.wait_for_selector("main h1")
+        tab.page.keyboard.press("Tab")
+        tab.page.keyboard.press("Enter")
+        assert tab.page.evaluate("document.activeElement.id") == "main"
+        assert tab.page.locator("h1").inner_text() == "Learning"
+        tab.page.goto(page.address + "#/device/%")
+        tab.page.get_by_text("This device is not known here").wait_for()
+
+
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory) -> str:
     """The accessibility checker, from npm; kept beside other temporary files of the tests."""

@@ -67,7 +67,10 @@ class Access:
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         if given and self._right(given):
             answer = RedirectResponse(scope["path"] or "/", 303)
-            answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", max_age=30 * 86400)
+            secure = scope.get("scheme") == "https"
+            answer.set_cookie(
+                COOKIE, given, max_age=30 * 86400, httponly=True, samesite="strict", secure=secure
+            )
             return answer
         bearer = headers.get(b"authorization", "").removeprefix("Bearer ")
         cookies: SimpleCookie = SimpleCookie(headers.get(b"cookie", ""))

@@ -1,5 +1,6 @@
 // Device: the network as a strip with the cut, every choice's prediction, latency and choices over time.
 import { STATES, clock, color, h, legend, many, ms, put, s } from "./dom.js";
+import { timePlot } from "./plot.js";
 import { onChange, store } from "./store.js";
 
 const AT_MOST_EVERY = 700; // milliseconds between two fetches
@@ -44,7 +45,7 @@ export function deviceView(main, name) {
     put(tags, `${device.type} on ${device.network} · ${device.model} · server ${device.server} · ${many(device.inferences, "inference")} · ${many(device.fallbacks, "fallback")} · ${many(device.uploads, "upload")}`);
     put(why, sentence(device));
     drawStrip(device);
-    choices.replaceChildren(drawChoices(device));
+    choices.replaceChildren(drawChoices(device, choices.clientWidth));
     history.replaceChildren(...device.changes.slice(-40).reverse().map((each) => h("li", {}, h("time", {}, clock(each.time)),
       each.codec ? `${each.point_name} (point ${each.point}), ${each.codec}` : "all on the device")));
     if (!device.changes.length) history.replaceChildren(h("li", {}, "No choice is known yet."));
@@ -82,10 +83,11 @@ function sentence(device) {
   return `${because} Everything on the device would take about ${ms(device.local_ms)}, sending the input about ${ms(device.offload_ms)}.`;
 }
 
-function drawChoices(device) {
+/** Drawn as wide as it is shown, so that its words are as large as the others; twice as wide as tall. */
+function drawChoices(device, room) {
   const known = device.choices.filter((each) => each.predicted_ms !== null);
   if (!known.length) return h("p", { class: "note" }, "This device has not told what it expects, or its policy expects nothing.");
-  const width = 620, height = 300, at = { left: 48, right: 12, top: 10, bottom: 34 };
+  const width = Math.max(room, 260), height = Math.max(width / 2, 200), at = { left: 48, right: 12, top: 10, bottom: 22 };
   const codecs = [...new Set(known.map((each) => each.codec))];
   const points = device.points.length;
   const tops = known.map((each) => each.predicted_ms + Math.min(each.width_ms, each.predicted_ms)).sort((a, b) => a - b);
@@ -98,9 +100,8 @@ function drawChoices(device) {
   for (let value = 0; value <= top; value += step) {
     svg.append(s("line", { class: "grid", x1: at.left, x2: width - at.right, y1: y(value), y2: y(value) }), s("text", { x: at.left - 6, y: y(value) + 4, "text-anchor": "end" }, String(Number(value.toPrecision(3)))));
   }
-  const every = Math.ceil(points / 12);
-  for (let point = 0; point < points; point += every) svg.append(s("text", { x: x(point, (codecs.length - 1) / 2), y: height - 18, "text-anchor": "middle" }, String(point)));
-  svg.append(s("text", { x: width / 2, y: height - 3, "text-anchor": "middle" }, "partition point (0: send the input; last: all on the device); milliseconds"));
+  const every = Math.ceil((points * 28) / (width - at.left - at.right));
+  for (let point = 0; point < points; point += every) svg.append(s("text", { x: x(point, (codecs.length - 1) / 2), y: height - 4, "text-anchor": "middle" }, String(point)));
   for (const each of known) {
     const lane = codecs.indexOf(each.codec), cx = x(each.point, lane);
     const style = `c${each.codec === "" ? 4 : lane % 4}`;
@@ -110,7 +111,7 @@ function drawChoices(device) {
     if (device.choice && each.row === device.choice.row) svg.append(s("circle", { class: "now", cx, cy: y(each.predicted_ms), r: 8 }));
   }
   const names = codecs.map((codec, lane) => h("span", {}, codecDot(codec === "" ? 4 : lane % 4), codec || "local"));
-  return h("div", {}, svg, h("div", { class: "legend" }, ...names, h("span", {}, "◯ the present choice")));
+  return h("div", {}, h("p", { class: "note" }, "Milliseconds by partition point; 0 sends the input, the last one runs all on the device."), svg, h("div", { class: "legend" }, ...names, h("span", {}, "◯ the present choice")));
 }
 
 /** 1, 2 or 5 times a power of ten, at least as large. */
@@ -128,14 +129,11 @@ function drawLatency(node, rounds, before) {
   const times = rounds.map((round) => round[0]);
   const stacked = [4, 3, 2, 1].map((last) => rounds.map((round) => { let sum = 0; for (let i = 1; i <= last; i += 1) sum += round[i]; return sum; }));
   const data = [times, ...stacked];
-  if (before) { before.setData(data); return before; }
-  node.replaceChildren();
+  if (before) { before.set(data); return before; }
   const parts = ["server", "link", "wait", "front"];
-  const axis = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 } };
-  return new uPlot({
-    width: node.clientWidth || 600, height: 240, legend: { show: false }, cursor: { y: false },
+  return timePlot(node, data, {
+    height: 240, side: 58, tick: (value) => `${value} ms`, legend: { show: false },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } },
-    axes: [axis, { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => `${tick} ms`) }],
     series: [{}, ...parts.map((part) => ({ label: part, stroke: color(part), fill: color(part), width: 0, points: { show: false } }))],
-  }, data, node);
+  });
 }

@@ -1,5 +1,6 @@
 // Learning: what the pools know, in units that people use, and whether the fleet gets better.
 import { amount, clock, color, duration, h, many, ms, put } from "./dom.js";
+import { timePlot } from "./plot.js";
 import { store } from "./store.js";
 
 const EVERY = 2000; // milliseconds
@@ -45,7 +46,7 @@ export function learningView(main) {
   }
 
   refresh();
-  return () => { over = true; clearTimeout(timer); for (const plot of Object.values(plots)) plot.destroy(); };
+  return () => { over = true; clearTimeout(timer); for (const { plot } of Object.values(plots)) plot.destroy(); };
 }
 
 function card(pool) {
@@ -69,25 +70,27 @@ function card(pool) {
 function draw(plots, name, node, trend, lines, tick, marks) {
   if (trend.length < 2) { node.replaceChildren(h("p", { class: "note" }, "A line needs a few seconds.")); return; }
   const data = [trend.map((each) => each.time), ...lines.map(([, , read]) => trend.map(read))];
-  if (plots[name]) { plots[name].marks = marks; plots[name].setData(data); return; }
-  node.replaceChildren();
-  const axis = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 } };
-  const drawMarks = (plot) => {
-    const paint = plot.ctx;
-    paint.save();
-    paint.strokeStyle = color("wait");
-    paint.setLineDash([5, 4]);
-    for (const mark of plot.marks ?? marks) {
-      const x = plot.valToPos(mark, "x", true);
-      if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
-      paint.beginPath(); paint.moveTo(x, plot.bbox.top); paint.lineTo(x, plot.bbox.top + plot.bbox.height); paint.stroke();
-    }
-    paint.restore();
-  };
-  plots[name] = new uPlot({
-    width: node.clientWidth || 500, height: 220, legend: { show: lines.length > 1, live: false }, cursor: { y: false },
+  if (plots[name]) { plots[name].marks.splice(0, Infinity, ...marks); plots[name].plot.set(data); return; }
+  const shown = [...marks];
+  const plot = timePlot(node, data, {
+    height: 220, side: 66, tick, legend: { show: lines.length > 1, live: false },
     scales: { y: { range: (_, low, high) => [Math.min(low, 0), Math.max(high * 1.08, 1)] } },
-    axes: [axis, { ...axis, size: 66, values: (_, ticks) => ticks.map(tick) }], hooks: { draw: [drawMarks] },
+    hooks: { draw: [(drawn) => drawMarks(drawn, shown)] },
     series: [{}, ...lines.map(([label, part]) => ({ label, stroke: color(part), width: 2, points: { show: false }, spanGaps: true }))],
-  }, data, node);
+  });
+  plots[name] = { plot, marks: shown };
+}
+
+/** A dashed line at each detected change. */
+function drawMarks(plot, marks) {
+  const paint = plot.ctx, { left, top, width, height } = plot.bbox;
+  paint.save();
+  paint.strokeStyle = color("wait");
+  paint.setLineDash([5, 4]);
+  for (const mark of marks) {
+    const x = plot.valToPos(mark, "x", true);
+    if (x < left || x > left + width) continue;
+    paint.beginPath(); paint.moveTo(x, top); paint.lineTo(x, top + height); paint.stroke();
+  }
+  paint.restore();
 }

@@ -19,7 +19,12 @@ function route() {
     if (link.dataset.view === (shown === "device" ? "fleet" : shown)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  leave = view(main, argument === undefined ? "" : decodeURIComponent(argument));
+  leave = view(main, decoded(argument ?? ""));
+}
+
+/** A name as it was before it went into the address; an address that somebody mistyped stays as it is. */
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
 }
 
 function showLink(state, text) {
@@ -61,6 +66,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 document.getElementById("theme").addEventListener("click", switchTheme);
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); }); // "#main" is no view
 addEventListener("hashchange", () => { route(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
 route();
 connect(showLink);
