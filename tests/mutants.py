@@ -21,6 +21,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -164,11 +165,11 @@ def main() -> int:
     given = parser.parse_args()
     os.chdir(REPOSITORY)
     sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "learning")]
+    import_module("conftest")  # first: without it examples have deadlines, and noise kills mutants
     import test_mutants
     import test_physical  # noqa: F401  # imported once, before the forks
     import test_viability  # noqa: F401
 
-    import conftest  # noqa: F401  # before the tests: no example has a deadline
     from cans.learning.arithmetic import physical, pooling, viability
 
     test_mutants.scenes()  # the reference's picks, which no mutant changes
