@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cans.errors import InputError, RemoteProtocolError
-from cans.live.device.accuracy import Accuracy
+from cans.live.device.choice.accuracy import Accuracy
 from cans.live.device.device import Device
 from cans.live.server.fleet.accuracy import FleetAccuracy
 from cans.live.split import Cutting, SplitModel

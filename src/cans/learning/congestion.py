@@ -10,6 +10,8 @@ No clock in here: time, in seconds, is an argument.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import heapify, heapreplace
 from math import exp, inf
 from typing import NamedTuple
 
@@ -47,6 +49,40 @@ class Load(NamedTuple):
 IDLE = Load(workers=inf)
 
 
+def aged(load: Load, seconds: float) -> Load:
+    """What is left of a load that was told so long ago: a server in use says so again, and one that
+    is silent has emptied its queue. As the averages themselves forget.
+
+    >>> aged(Load(wait_ms=80.0, utilisation=0.5, joined=9, inside=4), 600.0).wait_ms < 1e-9
+    True
+    """
+    left, soon = exp(-max(seconds, 0.0) / HORIZON_S), exp(-max(seconds, 0.0) / ASKING_HORIZON_S)
+    return load._replace(
+        wait_ms=load.wait_ms * left,
+        utilisation=load.utilisation * left,
+        arrivals=load.arrivals * left,
+        inside=int(load.inside * left),
+        recent=load.recent * soon,
+    )
+
+
+def expected_wait(running: Iterable[float], queued: Iterable[float], workers: float) -> float:
+    """Milliseconds until a request that came now would be started, first come, first served:
+    behind what is still to be done of those that run, and behind those that wait.
+
+    >>> expected_wait([30.0, 10.0], [5.0, 5.0], 2), expected_wait([30.0], [], 2)
+    (20.0, 0.0)
+    """
+    if workers == inf:
+        return 0.0
+    free = list(running)
+    free += [0.0] * max(int(workers) - len(free), 0)
+    heapify(free)
+    for milliseconds in queued:
+        heapreplace(free, free[0] + milliseconds)
+    return free[0]
+
+
 def toll(service: Array, load: Load) -> Array:
     """What requests of so many milliseconds of server time cost the others, in milliseconds each.
 
@@ -64,10 +100,10 @@ def toll(service: Array, load: Load) -> Array:
 
 
 def worth_asking(load: Load, service_ms: float, round_trip_ms: float) -> bool:
-    """Whether to ask for the present wait before choosing: only a server in use is worth it, and
-    only where the wait varies by more than the question takes."""
+    """Whether to ask for the present wait before choosing: only a server that others use is worth
+    it, and only where the wait varies by more than the question takes."""
     used = max(load.utilisation, load.recent)
-    if used < ASK_ABOVE or load.workers == inf:
+    if used < ASK_ABOVE or load.workers == inf or load.joined <= 1:
         return False
     spare = max(1.0 - used, SPARE)
     varies = service_ms * used / (load.workers * spare)

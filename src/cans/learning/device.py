@@ -12,7 +12,7 @@ from cans.learning.arithmetic import choosing, linear, physical
 from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import toll
+from cans.learning.congestion import Load, toll
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
@@ -119,7 +119,7 @@ class DeviceLearner:
             allowed = everything if allowed is None else allowed
             return self._made(choosing.choose_blindly(how, allowed, context.uniform), False)
         scores = self._scores(context)
-        charge = self._charge(context)
+        charge = self.charge(context.load, context.toll)
         forced = self.policy.forced_sampling and choosing.must_not_stay_local(self._frame)
         restricted = allowed is not None
         index, tied = choosing.choose_lowest(
@@ -166,9 +166,9 @@ class DeviceLearner:
         """Whether to send real work beside an answer made here: nobody has told of the server for a
         while, and a small exchange says nothing about it. Sooner while the last that was heard was
         faster than expected: it may be well again."""
-        part = self._parts.get("server")
-        if part is None or not self.policy.load_aware or self.policy.probe_after_s == inf:
+        if not self.load_aware or self.policy.probe_after_s == inf:
             return False
+        part = self._parts["server"]
         silent = time - self._state.heard[0, part.number]
         return bool(silent > self.policy.probe_after_s * (SOONER if self._hopeful else 1.0))
 
@@ -264,6 +264,24 @@ class DeviceLearner:
             mean, width = mean + learned, learned - lowest
         return mean, width
 
+    @property
+    def load_aware(self) -> bool:
+        """Whether the server's time is to be learned without the wait, which is told."""
+        return self.policy.load_aware and "server" in self._parts
+
+    def charge(self, load: Load | None, share: float = 1.0) -> Array | None:
+        """(2, choices) wait and toll of every choice in ms, by what the server told and the share
+        of the toll that counts; None: nobody waits, or this policy has not heard of it."""
+        if load is None or load.workers == inf or not self.load_aware:
+            return None
+        others = share > 0.0 and load.joined > 1 and load.arrivals > 0.0
+        if load.wait_ms == 0.0 and not others:
+            return None
+        part = self._parts["server"]
+        service = self._state.mean[0, part.number]
+        wait = np.where(self._state.informative[part.number], load.wait_ms, 0.0)
+        return np.stack([wait, share * toll(service, load)])
+
     def bottlenecks(self) -> Array | None:
         """Lower confidence bound of the slowest of front-end, link and server for every choice, in
         milliseconds; None: this policy does not tell them apart. Of the link only what grows with
@@ -315,7 +333,7 @@ class DeviceLearner:
             return np.zeros(self.table.choices) if known is None else known
         if self._how == choosing.SAMPLED and context.normals is None:
             raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
-        charge = self._charge(context)
+        charge = self.charge(context.load, context.toll)
         if charge is not None:
             scores = physical.charged_scores(self._state, 0, charge.sum(axis=0))
         else:
@@ -323,16 +341,6 @@ class DeviceLearner:
             normals = _NO_NORMALS if context.normals is None else context.normals
             scores = choosing.learned_scores(self._state, 0, self._how, weight, normals)
         return scores if known is None else scores + known
-
-    def _charge(self, context: Context) -> Array | None:
-        """(2, choices) wait and toll of every choice; None: nobody waits, or this policy has not
-        heard of it."""
-        load, part = context.load, self._parts.get("server")
-        if load is None or load.workers == inf or part is None or not self.policy.load_aware:
-            return None
-        service = self._state.mean[0, part.number]
-        wait = np.where(self._state.informative[part.number], load.wait_ms, 0.0)
-        return np.stack([wait, context.toll * toll(service, load)])
 
     def _charged(self, choice: Choice, charge: Array | None) -> Choice:
         if charge is None:

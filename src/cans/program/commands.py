@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from importlib.resources import files
+from math import inf
 from typing import Annotated
 
 import typer
@@ -37,6 +38,8 @@ def run(
     ] = False,
     objective: options.Objective = "latency",
     fps: options.Fps = None,
+    selfish: options.Selfish = False,
+    weight: options.Weight = 1.0,
     max_memory_mb: options.MaxMemoryMb = None,
     max_mb_per_day: options.MaxMbPerDay = None,
     send_model: Annotated[
@@ -56,11 +59,13 @@ def run(
 
     parse_servers(server)
     Objective.parse(objective, fps)
+    if not 0 < weight < inf:
+        raise InputError("--weight must be positive")
     given: dict[str, object] = {
         "server": server, "type": type_, "network": network, "deadline_ms": deadline_ms,
         "wait": wait, "token": token, "send_model": send_model,
         "objective": objective, "fps": fps, "max_memory_mb": max_memory_mb,
-        "max_mb_per_day": max_mb_per_day,
+        "max_mb_per_day": max_mb_per_day, "selfish": selfish, "weight": weight,
     }  # fmt: skip
     if allow_codec:
         from cans.models.codecs.codec import get_codec

@@ -96,6 +96,8 @@ def device(
     ] = None,
     objective: options.Objective = "latency",
     fps: options.Fps = None,
+    selfish: options.Selfish = False,
+    weight: options.Weight = 1.0,
     max_memory_mb: options.MaxMemoryMb = None,
     max_mb_per_day: options.MaxMbPerDay = None,
     send_model: Annotated[
@@ -136,7 +138,7 @@ def device(
         provider=provider or (), threads=threads, optimisation=optimisation,
         prepare=prepare, traces=traces, objective=objective, fps=fps, max_memory_mb=max_memory_mb,
         max_mb_per_day=max_mb_per_day, send_model=send_model, shape=parse_shapes(shape or []),
-        model_sha256=model_sha256, follow=follow,
+        model_sha256=model_sha256, follow=follow, selfish=selfish, weight=weight,
     )  # fmt: skip
 
 

@@ -19,6 +19,10 @@ Objective = Annotated[str, typer.Option(help="latency or throughput.")]
 Fps = Annotated[
     float | None, typer.Option(help="The quickest choice that keeps up with so many a second.")
 ]
+Selfish = Annotated[
+    bool, typer.Option("--selfish", help="Do not care how long others wait for this device.")
+]
+Weight = Annotated[float, typer.Option(help="How much it matters beside others in a crowd.")]
 MaxMemoryMb = Annotated[float | None, typer.Option(help="Memory of a model and its halves.")]
 MaxMbPerDay = Annotated[
     float | None, typer.Option(help="A metered link: then answer alone until tomorrow.")

@@ -112,6 +112,8 @@ class Device:
         traces: str | None = None,
         objective: str = "latency",
         fps: float | None = None,
+        selfish: bool = False,
+        weight: float = 1.0,
         max_memory_mb: float | None = None,
         max_mb_per_day: float | None = None,
         send_model: bool = False,
@@ -141,6 +143,8 @@ class Device:
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
         objective: "latency", or "throughput": the choice with the smallest bottleneck of front-end,
         link and server, for streams. fps: the quickest choice that keeps up with so many a second.
+        selfish: choose as if this device's server time cost nobody anything. weight: how much its
+        latency matters beside that of others; it pays the toll divided by this.
         max_memory_mb: for the model and its halves; None: as they need.
         max_mb_per_day: both ways over the link, kept across restarts; when it is used up the device
         answers by itself until the next day. None: any.
@@ -161,7 +165,7 @@ class Device:
             keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
             runtime=RuntimeOptions.parse(providers, threads, optimisation), send_model=send_model,
             objective=Objective.parse(objective, fps), max_memory_mb=max_memory_mb,
-            max_mb_per_day=max_mb_per_day,
+            max_mb_per_day=max_mb_per_day, selfish=selfish, weight=weight,
             shapes=tuple((name, tuple(shape)) for name, shape in (shape or {}).items()),
             model_sha256=model_sha256,
             follow=follow and model_sha256 is None and not send_model,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from cans.errors import InputError
+from cans.learning.congestion import Load
 from cans.live.device.servers.route import BreakerSettings
 from cans.live.device.timing import Monotonic, Stopwatch
 
@@ -21,6 +22,7 @@ class Hooks:
     hedge: bool = True  # False: finish here only when the deadline asks for it
     learning: bool = True  # False: choices as they are, nothing is observed, uploaded or adopted
     stopwatch: Stopwatch = field(default_factory=Monotonic)  # says what is learned of a round
+    load: Load | None = None  # that a replay counts with, instead of what the server tells
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
 
     def __post_init__(self) -> None:
@@ -33,6 +35,11 @@ class Hooks:
     def hedges(self) -> bool:
         """Whether late replies are hedged: not of a choice that is to be measured as it is."""
         return self.hedge and self.force is None
+
+    def told(self, load: Load | None) -> Load | None:
+        """The load to count with, of what the server told: how busy this machine is has nothing to
+        do with latencies that were recorded elsewhere."""
+        return load if isinstance(self.stopwatch, Monotonic) else self.load
 
     @property
     def may_stay(self) -> bool:

@@ -54,7 +54,14 @@ class LocalRuns:
         front = self._model.executor.run_front(stop, inputs)
         run = LocalRun(stop, front.outputs, (front,))
         if stop != self._model.last:
-            run = self._onward(stop, front, (front,))
+            return self.onward(stop, front)
+        if not run.exit:
+            self._times.ran_whole(run.seconds)
+        return run
+
+    def onward(self, point: int, front: FrontRun) -> LocalRun:
+        """A whole run whose first stretch, up to a point, has been run."""
+        run = self._onward(point, front, (front,))
         if not run.exit:
             self._times.ran_whole(run.seconds)
         return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import TypedDict
@@ -43,6 +44,8 @@ class DeviceOptions:
     traces: str | None = None  # HOST:PORT of an OTLP collector; None: no traces
     send_model: bool = False  # to a server that lacks it and takes models
     objective: Objective = field(default_factory=Objective)  # what it aims at
+    selfish: bool = False  # choose as if its server time cost nobody anything
+    weight: float = 1.0  # how much its latency matters beside that of other devices
     max_memory_mb: float | None = None  # for the model and its halves; None: as it needs
     max_mb_per_day: float | None = None  # both ways over the link; None: any
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of open inputs of a model that is sent
@@ -67,6 +70,13 @@ class DeviceOptions:
             raise InputError("--model-sha256 must be 64 hexadecimal digits, as sha256sum prints")
         if not self.deadline_ms > 0:
             raise InputError("deadline_ms must be positive")
+        if not 0 < self.weight < inf:
+            raise InputError("--weight must be positive")
+
+    @property
+    def toll(self) -> float:
+        """The share of what its server time costs others that counts when it chooses."""
+        return 0.0 if self.selfish else 1.0 / self.weight
 
     @property
     def provider(self) -> str:
@@ -97,6 +107,8 @@ class DeviceKeywords(TypedDict, total=False):
     traces: str | None
     objective: str
     fps: float | None
+    selfish: bool
+    weight: float
     max_memory_mb: float | None
     max_mb_per_day: float | None
     send_model: bool

@@ -25,8 +25,9 @@ from cans.errors import (
     Unreachable,
 )
 from cans.learning import Choice, PartitionTable
-from cans.live.device.accuracy import Accuracy
-from cans.live.device.choosing import Chooser
+from cans.live.device.choice.accuracy import Accuracy
+from cans.live.device.choice.choosing import Chooser
+from cans.live.device.choice.deciding import Decided, Decisions
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.local import Abandoned, Abandonment, Exits, LocalRun, LocalRuns
@@ -74,6 +75,10 @@ class Requests:
         self._in_flight = InFlight()
         self._local = LocalRuns(model, Exits(model, options.exit), self.times)
         self._processor = threading.Lock()
+        self.decisions = Decisions(
+            options, model, experience, contact, self._chooser, hooks, self.times, self._in_flight,
+            learner, self._processor,
+        )  # fmt: skip
         self._hedger = ThreadPoolExecutor(1, thread_name_prefix="cans-hedge")
 
     def begin(self, job: Job, server: int | None, why_not: str) -> Asked | Round:
@@ -82,14 +87,15 @@ class Requests:
         job.begun = perf_counter()
         with self._learner:
             job.rows = self.rows(job.inputs)
-            choice, why = self._chooser.choose(server, why_not, job.rows)
+        decided = self.decisions.decide(job, server, why_not)
+        choice, why = decided.choice, decided.why
         if choice is None or choice.point == self._model.last:
             if not self._options.local:
                 raise Unreachable(f"{why_not or 'no server'}; this device holds no back-end")
-            return self._local_round(job, choice, why)
+            return self._local_round(job, choice, why, decided)
         assert server is not None
         with self._processor:
-            front = self._model.executor.run_front(choice.point, job.inputs)
+            front = self.decisions.run_front(job, choice, decided)
             start = perf_counter()
             tensors = self._encoded(choice, front)
             ready = perf_counter()
@@ -144,10 +150,13 @@ class Requests:
         quick = 2.0 * self.times.rest(0) < self._options.deadline_ms / 1e3
         if run is None or self._options.exit or not quick or not self._chooser.is_steady:
             return None
-        choice, why = self._chooser.choose(server, why_not, rows)
+        decided = self.decisions.at_once(rows, server, why_not)
+        if decided is None:
+            return None
+        choice = decided.choice
         if choice is not None and choice.point != self._model.last:
             return None
-        return Permit(choice, cache(why), server, rows, inputs, run)
+        return Permit(choice, cache(decided.why), server, rows, inputs, run)
 
     def stayed(self, stayed: Stayed) -> Round:
         """A run by a permit, as one that had a turn."""
@@ -196,7 +205,10 @@ class Requests:
             whole=self.times.whole if hedges and not streams else inf,
             rest=self.times.rest(point) if self._options.local else None,
             usual=self._remote_times.usual(row),
-            late=self._remote_times.late(row) * (1 + streams) if hedges else inf,
+            # A wait that was told before is no reason to call the reply late.
+            late=self._remote_times.late(row) * (1 + streams) + asked.choice.wait_ms / 1e3
+            if hedges
+            else inf,
         )
 
     def _race(self, asked: Asked, pending: Pending[InferReply]) -> LocalRun | None:
@@ -263,6 +275,7 @@ class Requests:
         outputs = {**received, **asked.front.outputs}
         self._check(outputs)
         end = perf_counter()
+        self._contact.load.tell(asked.server, reply.load)
         measured = self.measure(asked, reply, end)
         # As it was, for people; what is learned is without what other requests cost this one.
         took_ms = (end - asked.ready) * 1e3
@@ -294,6 +307,9 @@ class Requests:
                 asked.ahead,
                 self._contact.round_trip_ms,
             )
+            learner = self._experience.learner
+            if reply.load is not None and learner is not None and learner.load_aware:
+                server_ms = reply.compute_ms  # the wait is told: it is not to be learned
         if reply.warming:
             server_ms = None
         return Measured(asked.front_ms, link_ms, server_ms, (end - asked.job.begun) * 1e3)
@@ -331,9 +347,14 @@ class Requests:
 
     # --- without ---
 
-    def _local_round(self, job: Job, choice: Choice | None, why: Why) -> Round:
+    def _local_round(
+        self, job: Job, choice: Choice | None, why: Why, begun: Decided | None = None
+    ) -> Round:
         with self._processor:
-            run = self._local.whole(job.inputs)
+            if begun is None or begun.front is None:
+                run = self._local.whole(job.inputs)
+            else:
+                run = self._local.onward(begun.point, begun.front)
         end = perf_counter()
         elsewhere: float | None = 0.0  # what link and server took
         if run.exit:

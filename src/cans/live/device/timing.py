@@ -100,6 +100,10 @@ class InFlight:
         with self._lock:
             self._count -= 1
 
+    @property
+    def none(self) -> bool:
+        return self._count == 0
+
     def alone(
         self, ready: float, end: float, link_ms: float, compute_ms: float, queue_ms: float,
         ahead: int, round_trip_ms: float,

@@ -44,7 +44,11 @@ class Admission:
     @property
     def inside(self) -> int:
         """Jobs that are running or waiting."""
-        return len(self._running) + self.waiting
+        return self.running + self.waiting
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
@@ -64,6 +68,13 @@ class Admission:
         for other, line in self._waiting.items():
             ahead += sum(each.expected_ms for each in (line if other == device else line[:turn]))
         return ahead / self.workers
+
+    def ahead(self, device: str) -> tuple[list[Ticket], list[Ticket]]:
+        """Jobs of others that run, and that a device with nothing waiting would wait behind: one of
+        each, because they take turns."""
+        running = [each for each in self._running if each.device != device]
+        waiting = [line[0] for other, line in self._waiting.items() if other != device]
+        return running, waiting
 
     def admit(
         self, kind: Hashable, remaining_ms: float | None, device: str = "", weight: float = 1.0

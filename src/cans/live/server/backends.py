@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cans.errors import RemoteProtocolError
+from cans.learning.congestion import Load
 from cans.live.server.catalogue import (
     Catalogue,
     check_sizes,
@@ -64,6 +65,13 @@ class BackEndPool(Protocol):
     @property
     def count(self) -> int:
         """How many back-ends can run at a time."""
+
+    def load(self, model: str, device: str, joined: int, announced: Sequence[float]) -> Load | None:
+        """How busy whatever runs this model (its digest) is with the requests of others than this
+        device, and with announced ones of so many milliseconds; None: nothing runs it."""
+
+    def expected_ms(self, model: str, point: int, codec: str) -> float:
+        """How long such a back-end takes, by those that ran; 0: none did."""
 
     @property
     def queue_ms(self) -> Histogram:

@@ -16,6 +16,7 @@ from cans.live.sending import chunks
 from cans.live.server.accepting.accepted import AcceptedModels
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
+from cans.live.server.crowd.load import ServerLoad
 from cans.live.server.door.gate import Pieces
 from cans.live.server.door.identity import Caller
 from cans.live.server.door.quotas import Quotas
@@ -27,6 +28,7 @@ from cans.live.server.pools import Pools
 from cans.live.split import SplitModel
 from cans.live.wire.account import Account, StatusReply, StatusRequest
 from cans.live.wire.inference import Assembly, InferHeader, InferReply, InferRequest, first_piece
+from cans.live.wire.load import QuoteReply, QuoteRequest
 from cans.live.wire.messages import (
     JoinRequest,
     PoolNews,
@@ -55,6 +57,7 @@ class EdgeService:
         clock: Clock,
         largest_message: int,
         recorder: Recorder,
+        load: ServerLoad,
         accepted: AcceptedModels | None = None,
     ) -> None:
         self.name = name
@@ -66,6 +69,7 @@ class EdgeService:
         self._largest = largest_message
         self._recorder = recorder
         self._happenings = recorder.happenings
+        self._load = load
         self._accepted = accepted  # models that devices give; None: none are taken
         self._accuracy = FleetAccuracy()
 
@@ -83,6 +87,7 @@ class EdgeService:
         merged = await self._merge(request.uploads, caller)
         current = await self._load_if_it_can(keys)
         self._accuracy.joined(identity.device, model)
+        self._load.heard(identity.device)
         self._happenings.add(Joined(self._clock.now(), learning, model.digest))
         _log.info("device joined", extra={**identity._asdict(), "model": model.name})
         return Welcome(
@@ -97,6 +102,7 @@ class EdgeService:
             model.files[0].sha256 if model.files else "",
             group,
             self._accuracy.known(model),
+            self._load.told(identity.device, model.digest),
         )
 
     async def _group_if_it_can(self, model: SplitModel, request: JoinRequest) -> str:
@@ -151,6 +157,7 @@ class EdgeService:
         self, model: SplitModel, header: InferHeader, tensors: Sequence[memoryview], caller: Caller
     ) -> InferReply:
         self._used(model)
+        self._load.came(header.device, header.model, caller)
         self._account(header.device, header.account)  # of earlier inferences: before this one
         merging = asyncio.ensure_future(self._merge_if_it_can(header.uploads, caller))
         try:
@@ -170,6 +177,7 @@ class EdgeService:
             now,
             (*merged, *map(PoolUpdate, newer)),
             answer.warming,
+            self._load.told(header.device, header.model),
         )
 
     async def _merge_if_it_can(
@@ -182,11 +190,12 @@ class EdgeService:
             _log.error("uploads not merged", extra={"reason": str(error)})
             return ()
 
-    # --- Sync, Probe, Watch ---
+    # --- Sync, Probe, Quote, Watch ---
 
     async def sync(self, request: SyncRequest, caller: Caller) -> SyncReply:
         if request.account is not None:
             caller.may_speak_for(request.device)
+            self._load.heard(request.device)
             self._account(request.device, request.account)
         return SyncReply(await self._merge(request.uploads, caller), self._clock.now())
 
@@ -205,20 +214,28 @@ class EdgeService:
 
     async def probe(self, request: ProbeRequest, caller: Caller) -> ProbeReply:
         caller.speak()
-        return ProbeReply(self._clock.now())
+        return ProbeReply(self._clock.now(), self._load.told())
+
+    async def quote(self, request: QuoteRequest, caller: Caller) -> QuoteReply:
+        caller.may_speak_for(request.device)
+        self._catalogue.find(request.model)
+        load, granted = self._load.quote(request, caller)
+        return QuoteReply(load, self._clock.now(), granted)
 
     async def watch(self, request: WatchRequest, caller: Caller) -> AsyncIterator[PoolNews]:
         caller.may_speak_for(request.device)
         most = MOST_SCOPES * len(self._catalogue.shared_parts)
         if len(request.known) > most:
             raise RemoteProtocolError(f"{len(request.known)} pools to watch; at most {most}")
+        model = ""
         for model in {key.model for key in request.known}:
             self._catalogue.find(model)  # of one that has gone there is no news
         with self._quotas.watching(request.device, self._clock.now()):
             self._happenings.add(Watching(self._clock.now(), request.device, True))
             try:
                 async for news in self._pools.watch(request.device, request.known):
-                    yield PoolNews(_updates(news), self._clock.now())
+                    load = self._load.told(request.device, model)
+                    yield PoolNews(_updates(news), self._clock.now(), load)
             finally:
                 self._happenings.add(Watching(self._clock.now(), request.device, False))
 

@@ -27,6 +27,7 @@ class Subscription:
         self._watcher = watcher
         self._news = news
         self._wake = asyncio.Event()
+        self._called = False
 
     @property
     def keys(self) -> list[PoolKey]:
@@ -39,6 +40,16 @@ class Subscription:
     def changed(self, pool: Download, urgent: bool, sender: str | None) -> None:
         self._watcher.changed(pool, urgent, sender)
         self._wake.set()
+
+    def call(self) -> None:
+        """Send a message, even if no pool has changed: it has something else to say."""
+        self._called = True
+        self._wake.set()
+
+    def called(self) -> bool:
+        """Whether it was called since this was asked last."""
+        called, self._called = self._called, False
+        return called
 
     async def wait(self, now: Callable[[], float]) -> None:
         """Until there may be something to tell."""
@@ -84,6 +95,16 @@ class News:
     @property
     def watched(self) -> list[PoolKey]:
         return list(self._watching)
+
+    def devices(self) -> list[str]:
+        """All that watch."""
+        return list(self._of_device)
+
+    def call(self, device: str) -> None:
+        """Send one of a device's streams a message, whatever its pools do."""
+        for each in self._of_device.get(device, ()):
+            each.call()
+            return
 
     @contextmanager
     def subscribed(self, device: str, known: Known, now: float) -> Iterator[Subscription]:

@@ -189,9 +189,17 @@ class Pools:
                 subscription.changed(each, True, None)
             while not self._closing and all(self._catalogue.offers(key.model) for key in known):
                 news = subscription.due(self._clock.now())
-                if news:
+                if news or subscription.called():
                     yield news
                 await subscription.wait(self._clock.now)
+
+    def watching(self) -> list[str]:
+        """The devices that do."""
+        return self._news.devices()
+
+    def call(self, device: str) -> None:
+        """Have a device that watches told something, even if no pool has changed."""
+        self._news.call(device)
 
     def start(self, keep_days: float = 365.0) -> None:
         self._tasks = [asyncio.create_task(self._forget(keep_days * _DAY))]

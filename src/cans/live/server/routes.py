@@ -11,6 +11,7 @@ from cans.live.server.edge_service import EdgeService
 from cans.live.server.open_inference import OpenInferenceService
 from cans.live.wire.account import StatusRequest
 from cans.live.wire.inference import InferRequest
+from cans.live.wire.load import QuoteRequest
 from cans.live.wire.messages import JoinRequest, ProbeRequest, SyncRequest, WatchRequest
 from cans.live.wire.model_files import FetchRequest, ModelPiece
 from cans.live.wire.open_inference import (
@@ -31,6 +32,7 @@ def handlers(gate: Gate, edge: EdgeService, whole: OpenInferenceService) -> list
         "InferLarge": gate.gathers("InferLarge", edge.infer_large),
         "Sync": answers("Sync", SyncRequest.from_bytes, edge.sync),
         "Probe": answers("Probe", ProbeRequest.from_bytes, edge.probe),
+        "Quote": answers("Quote", QuoteRequest.from_bytes, edge.quote),
         "Watch": streams("Watch", WatchRequest.from_bytes, edge.watch),
         "Status": answers("Status", StatusRequest.from_bytes, edge.status),
         "SendModel": answers("SendModel", ModelPiece.from_bytes, edge.send_model),

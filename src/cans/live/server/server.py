@@ -21,6 +21,7 @@ from cans.live.server.accepting.accepted import AcceptedModels
 from cans.live.server.backends import BackEndPool, BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.cluster.options import ClusterOptions
+from cans.live.server.crowd.load import ServerLoad
 from cans.live.server.door.connections import RESERVED, Connections, raise_descriptor_limit
 from cans.live.server.door.gate import Gate
 from cans.live.server.door.identity import TokenFile
@@ -108,7 +109,7 @@ class EdgeServer:
                 "--accept-models needs --token-file or --tls-client-ca beyond loopback: "
                 f"everyone who reaches {options.listen} could send models"
             )
-        self._following: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         models = [*models, *(folder.first() if folder is not None else ())]
         self.catalogue = Catalogue(models, options.terms)
         given = accepted.first() if accepted is not None else []
@@ -116,6 +117,7 @@ class EdgeServer:
             self.catalogue.put(each, given=True)
         self.workers = self._pool()
         self.back_ends = BackEnds(self.catalogue, self.workers)
+        self.load = ServerLoad(self.workers, options.terms.policy.load_aware)
         self.clock = Clock()
         self.recorder = Recorder(self.catalogue, self.clock.now, options.observed)
         self.single = self._largest_single()
@@ -175,8 +177,11 @@ class EdgeServer:
         self.recorder.start()
         await self._server.start()
         self.connections.start(self.port)
+        telling = self.load.keep_telling(self.pools.watching, self.pools.call)
+        self._tasks.append(asyncio.create_task(telling))
         if self._folder is not None:
-            self._following = asyncio.create_task(self._folder.keep_in_step(self.catalogue))
+            following = self._folder.keep_in_step(self.catalogue)
+            self._tasks.append(asyncio.create_task(following))
         _log.info("listening", extra={"port": self.port, "policy": options.terms.policy.name})
         return self
 
@@ -184,7 +189,7 @@ class EdgeServer:
         name = f"{socket.gethostname()}:{os.getpid()}"
         edge = EdgeService(
             name, self.catalogue, self.pools, self.back_ends, self.quotas, self.clock,
-            self.options.largest_message, self.recorder, self._accepted,
+            self.options.largest_message, self.recorder, self.load, self._accepted,
         )  # fmt: skip
         whole = OpenInferenceService(self.catalogue, self.back_ends)
         self._server.add_generic_rpc_handlers(handlers(self.gate, edge, whole))
@@ -208,10 +213,10 @@ class EdgeServer:
 
     async def __aexit__(self, *_: object) -> None:
         """Finish what was begun, take nothing new, lose nothing."""
-        if self._following is not None:
-            self._following.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._following
+                await task
         await self._health.enter_graceful_shutdown()
         self.pools.end_watches()
         await self._server.stop(self.options.drain_seconds)

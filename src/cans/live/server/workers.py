@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 from cans.errors import Busy, RunError, Unreachable
+from cans.learning.congestion import Load, LoadMeter, expected_wait
 from cans.live.server.admission import Admission, Ticket
 from cans.live.server.backends import Answer, Work
 from cans.live.server.metrics import Histogram
@@ -53,7 +54,7 @@ class _Job:
         self.ticket = ticket
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Answer] = self.loop.create_future()
-        self.arrived = perf_counter()
+        self.arrived = self.began = perf_counter()
         self.tries = 0
 
 
@@ -72,6 +73,7 @@ class Workers:
         self.queue_ms = queue_ms or Histogram()
         self._on_gone = on_gone
         self._jobs: dict[Ticket, _Job] = {}  # waiting or running
+        self._meter = LoadMeter(1)
         self._changed = threading.Condition()
         self._closing = False
         self._most = sys.maxsize
@@ -85,6 +87,7 @@ class Workers:
         thread = threading.Thread(target=self._serve, args=(runner,), name="back-end", daemon=True)
         with self._changed:
             self.admission.workers += 1
+            self._meter.workers = self.admission.workers
             self._threads = [each for each in self._threads if each.is_alive()] + [thread]
             thread.start()  # inside: `close` joins every thread of the list
 
@@ -103,6 +106,25 @@ class Workers:
     def inside(self) -> int:
         return self.admission.inside
 
+    def expected_ms(self, model: str, point: int, codec: str) -> float:
+        with self._changed:
+            return self.admission.expected_ms((model, point, codec))
+
+    def load(self, model: str, device: str, joined: int, announced: Sequence[float]) -> Load | None:
+        with self._changed:
+            now, workers = perf_counter(), self.admission.workers
+            if not workers:
+                return None
+            running, waiting = self.admission.ahead(device)
+            left = [
+                max(each.expected_ms - 1e3 * (now - self._jobs[each].began), 0.0)
+                for each in running
+            ]
+            queued = [*(each.expected_ms for each in waiting), *announced]
+            wait_ms = expected_wait(left, queued, workers)
+            inside = len(left) + len(queued)
+            return self._meter.load(now, wait_ms, joined, inside)
+
     async def run(self, work: Work) -> Answer:
         kind = (work.model.digest, work.point, work.codec)  # such jobs take equally long
         with self._changed:
@@ -112,6 +134,7 @@ class Workers:
                 kind, work.remaining_ms, work.device, work.weight
             )
             job = self._jobs[ticket] = _Job(work, ticket)
+            self._meter.arrived(job.arrived)
             if displaced is not None:
                 reason = "the queue is full, and others wait for their turn; answer locally"
                 self._end(self._jobs.pop(displaced), Busy(reason))
@@ -145,6 +168,7 @@ class Workers:
             with self._changed:
                 del self._jobs[job.ticket]
                 self.admission.finished(job.ticket, None if error else (end - start) * 1e3)
+                self._meter.running(end, self.admission.running)
                 if ran is not None:  # all but computing: waiting, and the way to a runner and back
                     queue_ms = max((end - job.arrived) * 1e3 - ran.compute_ms, 0.0)
                     self.queue_ms.add(queue_ms)
@@ -162,7 +186,10 @@ class Workers:
                     self.admission.workers -= 1
                     return None
                 self._changed.wait()
-            return self._jobs[ticket]
+            job = self._jobs[ticket]
+            job.began = perf_counter()
+            self._meter.running(job.began, self.admission.running)
+            return job
 
     def _hand_back(self, job: _Job, gone: RunnerGone) -> None:
         """A runner is gone with a job in its hands: another does it, if there is one."""

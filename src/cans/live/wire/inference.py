@@ -11,10 +11,12 @@ import numpy as np
 
 from cans.errors import RemoteProtocolError
 from cans.learning import PoolKey, Upload
+from cans.learning.congestion import Load
 from cans.live.split import Array, Arrays, TensorSpec
 from cans.live.wire import frame, learned
 from cans.live.wire.account import Account, account_in, account_out
 from cans.live.wire.learned import clock_time, duration_ms, name, parse
+from cans.live.wire.load import LARGEST_POINT, load_in, load_out
 from cans.live.wire.messages import (
     Known,
     PoolUpdate,
@@ -28,7 +30,6 @@ from cans.live.wire.messages import (
 from cans.live.wire.proto import edge
 
 MOST_DIMENSIONS = 32  # as NumPy has
-LARGEST_POINT = 1 << 16
 _TRACE = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 WHOLE = 4 << 20
 """Requests up to this size travel as one message (benchmarks/request_path.py)."""
@@ -190,6 +191,7 @@ class InferReply:
     time: float
     pools: tuple[PoolUpdate, ...] = ()
     warming: bool = False  # the back-end was just built: its time is not typical
+    load: Load | None = None  # how busy the server is; None: it does not tell
     nbytes: int = 0  # of the whole reply, as it came
 
     def to_bytes(self) -> bytes:
@@ -205,6 +207,7 @@ class InferReply:
             pools=map(update_out, self.pools),
             time=self.time,
             warming=self.warming,
+            load=load_out(self.load),
         )
         return frame.joined(to_bytes(header), buffers)
 
@@ -220,6 +223,7 @@ class InferReply:
             clock_time(message.time, "time of the server"),
             updates_in(message.pools) if message.pools else (),
             message.warming,
+            load_in(message),
             len(data),
         )
 

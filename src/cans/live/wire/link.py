@@ -12,8 +12,10 @@ from cans.errors import (
     InputError,
     Unreachable,
 )
+from cans.learning.congestion import Load
 from cans.live.wire.account import StatusReply, StatusRequest
 from cans.live.wire.inference import WHOLE, InferReply, InferRequest
+from cans.live.wire.load import QuoteReply, QuoteRequest
 from cans.live.wire.messages import (
     JoinRequest,
     PoolNews,
@@ -30,6 +32,7 @@ from cans.live.wire.tls import ClientTls
 
 Message = TypeVar("Message")
 Meter = Callable[[int], None]
+QUOTE_SECONDS = 1.0  # an older answer is of no use
 
 
 class Pending(Generic[Message]):
@@ -112,6 +115,7 @@ class Link:
         self._infer_large = self._channel.stream_unary(path + "InferLarge")
         self._sync = self._channel.unary_unary(path + "Sync")
         self._probe = self._channel.unary_unary(path + "Probe")
+        self._quote = self._channel.unary_unary(path + "Quote")
         self._watch = self._channel.unary_stream(path + "Watch")
         self._fetch = self._channel.unary_stream(path + "FetchModel")
         self._send_model = self._channel.unary_unary(path + "SendModel")
@@ -146,12 +150,16 @@ class Link:
     def sync(self, request: SyncRequest, seconds: float) -> Pending[SyncReply]:
         return self._start(self._sync, request.to_bytes(), seconds, SyncReply.from_bytes)
 
-    def probe(self, size: int, seconds: float) -> float:
-        """Milliseconds of an exchange of so many bytes, there and back."""
+    def probe(self, size: int, seconds: float) -> tuple[float, Load | None]:
+        """Milliseconds of an exchange of so many bytes, there and back; and how busy the server
+        is."""
         data = ProbeRequest(size).to_bytes()
         start = perf_counter()
-        self._start(self._probe, data, seconds, ProbeReply.from_bytes).result()
-        return (perf_counter() - start) * 1e3
+        reply = self._start(self._probe, data, seconds, ProbeReply.from_bytes).result()
+        return (perf_counter() - start) * 1e3, reply.load
+
+    def quote(self, request: QuoteRequest) -> Pending[QuoteReply]:
+        return self._start(self._quote, request.to_bytes(), QUOTE_SECONDS, QuoteReply.from_bytes)
 
     def watch(self, request: WatchRequest) -> Stream[PoolNews]:
         call = self._watch(request.to_bytes(), metadata=self._metadata)

@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, PartitionTable, PoolKey, Upload
+from cans.learning.congestion import Load
 from cans.live.split import Cutting
 from cans.live.wire import learned, terms
 from cans.live.wire.account import Account, account_in, account_out
 from cans.live.wire.accuracy import Compared, compared_in, compared_out
 from cans.live.wire.learned import clock_time, integer, name, parse
+from cans.live.wire.load import load_in, load_out
 from cans.live.wire.proto import edge
-from cans.live.wire.terms import Terms
-from cans.live.wire.version import WIRE, understood
+from cans.live.wire.terms import WIRE, Terms, understood
 
 _log = logging.getLogger(__name__)
 MOST_POOLS = 64  # that one message may be about
@@ -96,6 +97,7 @@ class Welcome:
     model_file_sha256: str = ""  # of the file that FetchModel sends; empty: it sends none
     group: str = ""  # with whom the device learns its front-end; empty: by its type
     compared: tuple[Compared, ...] = ()  # what devices found of lossy choices
+    load: Load | None = None  # how busy it is; None: it does not tell
 
     def to_bytes(self) -> bytes:
         message = edge.Welcome(
@@ -110,6 +112,7 @@ class Welcome:
             wire=WIRE,
             group=self.group,
             compared=compared_out(self.compared),
+            load=load_out(self.load),
         )
         terms.terms_out(self.terms, message)
         return to_bytes(message)
@@ -132,11 +135,12 @@ class Welcome:
             optional_name(message.model_file_sha256, "digest of the model file"),
             optional_name(message.group, "group"),
             compared_in(message.compared),
+            load_in(message),
         )
 
     def without_pools(self) -> Welcome:
         """As a device keeps it."""
-        return replace(self, pools=())
+        return replace(self, pools=(), load=None)
 
 
 @dataclass(frozen=True)
@@ -196,14 +200,15 @@ class ProbeRequest:
 @dataclass(frozen=True)
 class ProbeReply:
     time: float
+    load: Load | None = None
 
     def to_bytes(self) -> bytes:
-        return to_bytes(edge.ProbeReply(time=self.time))
+        return to_bytes(edge.ProbeReply(time=self.time, load=load_out(self.load)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ProbeReply:
         message = parse(edge.ProbeReply, data)
-        return cls(clock_time(message.time, "time of the server"))
+        return cls(clock_time(message.time, "time of the server"), load_in(message))
 
 
 @dataclass(frozen=True)
@@ -224,18 +229,21 @@ class WatchRequest:
 
 @dataclass(frozen=True)
 class PoolNews:
-    """Pools that have changed."""
+    """Pools that have changed, and how busy the server is; or that alone."""
 
     pools: tuple[PoolUpdate, ...]
     time: float
+    load: Load | None = None
 
     def to_bytes(self) -> bytes:
-        return to_bytes(edge.PoolNews(pools=map(update_out, self.pools), time=self.time))
+        pools = map(update_out, self.pools)
+        return to_bytes(edge.PoolNews(pools=pools, time=self.time, load=load_out(self.load)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PoolNews:
         message = parse(edge.PoolNews, data)
-        return cls(updates_in(message.pools), clock_time(message.time, "time of the server"))
+        time = clock_time(message.time, "time of the server")
+        return cls(updates_in(message.pools), time, load_in(message))
 
 
 # --- parts of several messages -------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 The table travels whole (a few kilobytes), so that features are the same numbers on both sides
 whatever versions they run; the device checks that it cuts the model at the same points.
+
+Fields of the wire are added and never change their meaning, so that neighbouring releases
+understand each other; its version says when two are further apart.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ from cans.live.wire import learned
 from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.proto import edge
 
+WIRE = 1
+"""What this release speaks. 0 was the first release, which did not say."""
+OLDEST = 0
+"""What it still understands."""
 _MOST_CHOICES = 4096
 _LONGEST_POLICY = 20_000  # characters; of hyper-parameters too
 _MOST_OFFLINE_RUNS = 1000  # before the first round
@@ -202,3 +209,21 @@ def cutting_in(message: Any) -> Cutting:
         tuple((each.name, tuple(each.shape)) for each in message.shapes),
         tuple((each.name, tuple(each.shape)) for each in message.lowest),
     )
+
+
+def understood(version: int, other: str) -> None:
+    """Raise `Refused` unless this release and one that speaks this version work together.
+
+    >>> understood(2, "server")
+    >>> understood(3, "server")
+    Traceback (most recent call last):
+        ...
+    cans.errors.Refused: the server speaks wire version 3, this side 0 to 2: upgrade this side
+    """
+    newest = WIRE + 1  # the next release says whatever this one needs to hear
+    if not OLDEST <= version <= newest:
+        which = "this side" if version > newest else f"the {other}"
+        raise Refused(
+            f"the {other} speaks wire version {version}, this side {OLDEST} to {newest}: "
+            f"upgrade {which}"
+        )

@@ -275,7 +275,7 @@ class _Play:
         if self.crowd.assigned is not None:
             return
         learner = self.learners[each.device]
-        queue = 0.0 if self.policy.load_aware else each.waited
+        queue = 0.0 if learner.load_aware else each.waited
         report = float(self.world.report[each.device])
         latencies = Latencies(
             each.front * report, each.link * report, (each.service + queue) * report

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from heapq import heapify, heapreplace
 from math import inf
 from typing import NamedTuple
 
-from cans.learning.congestion import Load, LoadMeter
+from cans.learning.congestion import Load, LoadMeter, expected_wait
 
 TELL_S = 0.2
 """The load that is told in passing is at most so old; only a quote is of this moment."""
@@ -61,17 +60,12 @@ class Server:
 
     def wait_ms(self, time: float) -> float:
         """Until a request that came now would be started, if all goes as expected."""
-        if self.workers == inf:
-            return 0.0
-        free = [
+        running = (
             max(job.expected_ms - 1e3 * (time - began), 0.0)
             for job, began in self._running.values()
-        ]
-        free += [0.0] * int(self.workers - len(free))
-        heapify(free)
-        for expected_ms in (*(job.expected_ms for job in self._queue), *self._announced.values()):
-            heapreplace(free, free[0] + expected_ms)
-        return free[0]
+        )
+        queued = (*(job.expected_ms for job in self._queue), *self._announced.values())
+        return expected_wait(running, queued, self.workers)
 
     def load(self, time: float) -> Load:
         """As it is at this moment."""

@@ -15,6 +15,7 @@ from cans.live.device.experience import Experience
 from cans.live.device.timing import Measured
 from cans.live.split import SplitModel
 
+LEAST_TOLD_MS = 0.1  # of a wait or a toll that is worth a word
 Why = Callable[[], str]
 """Says why something was chosen; to be asked before more is learned, and not while anyone waits."""
 
@@ -127,10 +128,22 @@ class TimedJob(Protocol):
     def begun(self) -> float: ...
 
 
-def reason(choice: Choice, mean: Array, table: PartitionTable) -> str:
-    """Why the learner chose what it chose."""
+def reason(choice: Choice, mean: Array, table: PartitionTable, charge: Array | None = None) -> str:
+    """Why the learner chose what it chose; `charge`: wait and toll of every choice, as assumed."""
     if not isfinite(choice.predicted_ms):
         return "the policy always chooses so"
+    crowded = ""
+    if charge is not None and charge[:, :-1].max() >= LEAST_TOLD_MS:
+        mean = mean + charge[0]
+        sent = choice.row if choice.row != table.local else int(np.argmin(mean[:-1]))
+        wait, fee = (float(each) for each in charge[:, sent])
+        crowded = f"; the server is busy: wait {wait:.1f} ms, toll {fee:.1f} ms"
+        if sent != choice.row:
+            crowded += f" for {table.points[table.point_of[sent]]} ({table.codec_of[sent]})"
+    return _reason(choice, mean, table) + crowded
+
+
+def _reason(choice: Choice, mean: Array, table: PartitionTable) -> str:
     lowest = int(np.argmin(mean))
     expected = f"expected {choice.predicted_ms:.1f} ms, width {choice.width_ms:.1f} ms"
     if lowest == choice.row or mean[lowest] >= choice.predicted_ms:

@@ -20,6 +20,7 @@ from cans.live.device.options import DeviceOptions
 from cans.live.device.reporting.accounts import Accounts
 from cans.live.device.reporting.traces import Traces
 from cans.live.device.servers.allowance import Allowance
+from cans.live.device.servers.told import ToldLoad
 from cans.live.device.start.offering import Offer
 from cans.live.wire.account import Account
 from cans.live.wire.link import Link, Pending, Stream
@@ -119,6 +120,7 @@ class Contact:
         self._closed = False
         self.offer: Offer | None = None  # a model for servers that lack it
         self.round_trip_ms = 0.0  # by the last probes; 0: not known
+        self.load = ToldLoad()
         self.whole_ms = 0.0  # of the whole model on this device; 0: not measured
 
     # --- joining ---
@@ -136,12 +138,14 @@ class Contact:
             identity, model, tuple(uploads), self.whole_ms, self._options.provider, moved
         )
         try:
-            return self.links[server].join(request, self._options.connect_seconds)
+            welcome = self.links[server].join(request, self._options.connect_seconds)
         except Refused as error:
             lacks = error.code == "NOT_FOUND" and self.offer is not None
             if self.offer is None or not lacks or not self.offer.give(self.links[server]):
                 raise
-            return self.links[server].join(request, self._options.connect_seconds)
+            welcome = self.links[server].join(request, self._options.connect_seconds)
+        self.load.tell(server, welcome.load)
+        return welcome
 
     def join_later(
         self, server: int, identity: DeviceIdentity, model: str, moved: bool = False
@@ -216,7 +220,9 @@ class Contact:
             try:
                 for size in sizes:
                     paced_ms = self._hooks.pace(size)
-                    times.append(paced_ms + self.links[server].probe(size, SYNC_SECONDS))
+                    took_ms, load = self.links[server].probe(size, SYNC_SECONDS)
+                    times.append(paced_ms + took_ms)
+                    self.load.tell(server, load)
             except Exception as error:  # no answer is no experience; requests judge the server
                 _log.debug("no probe", extra={"reason": str(error)})
             post(Probed(times))
@@ -235,6 +241,7 @@ class Contact:
             error: CansError | None = None
             try:
                 for news in stream:
+                    self.load.tell(server, news.load)
                     with self._news_lock:
                         told = bool(self._news)
                         for update in news.pools:

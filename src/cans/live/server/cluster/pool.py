@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from cans.errors import Busy, CansError, RunError
+from cans.learning.congestion import Load
 from cans.live.server.backends import Answer, Work
 from cans.live.server.cluster.options import ClusterOptions, Demand
 from cans.live.server.cluster.replicas import RayRunner
@@ -145,6 +146,14 @@ class ClusterPool:
         if replicas is None:  # offered since the last look, or not any more
             raise Busy(NOBODY)
         return await replicas.workers.run(work)
+
+    def load(self, model: str, device: str, joined: int, announced: Sequence[float]) -> Load | None:
+        replicas = self._models.get(model)
+        return None if replicas is None else replicas.workers.load(model, device, joined, announced)
+
+    def expected_ms(self, model: str, point: int, codec: str) -> float:
+        replicas = self._models.get(model)
+        return 0.0 if replicas is None else replicas.workers.expected_ms(model, point, codec)
 
     @property
     def inside(self) -> int:

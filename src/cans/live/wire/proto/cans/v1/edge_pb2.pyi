@@ -147,7 +147,7 @@ class Table(_message.Message):
     def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., version: _Optional[str] = ..., points: _Optional[_Iterable[str]] = ..., point_of: _Optional[_Iterable[int]] = ..., codec_of: _Optional[_Iterable[str]] = ..., front: _Optional[_Union[Matrix, _Mapping]] = ..., link: _Optional[_Union[Matrix, _Mapping]] = ..., server: _Optional[_Union[Matrix, _Mapping]] = ..., probe: _Optional[_Iterable[float]] = ..., bytes_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire", "whole_policy", "max_error", "min_agreement", "compared")
+    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire", "whole_policy", "max_error", "min_agreement", "compared", "load")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,7 @@ class Welcome(_message.Message):
     MAX_ERROR_FIELD_NUMBER: _ClassVar[int]
     MIN_AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     COMPARED_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     server: str
     time: float
     policy: str
@@ -188,7 +189,26 @@ class Welcome(_message.Message):
     max_error: float
     min_agreement: float
     compared: _containers.RepeatedCompositeFieldContainer[Compared]
-    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ..., whole_policy: _Optional[str] = ..., max_error: _Optional[float] = ..., min_agreement: _Optional[float] = ..., compared: _Optional[_Iterable[_Union[Compared, _Mapping]]] = ...) -> None: ...
+    load: Load
+    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ..., whole_policy: _Optional[str] = ..., max_error: _Optional[float] = ..., min_agreement: _Optional[float] = ..., compared: _Optional[_Iterable[_Union[Compared, _Mapping]]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+
+class Load(_message.Message):
+    __slots__ = ("wait", "utilisation", "recent", "arrivals", "joined", "inside", "workers")
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    UTILISATION_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
+    ARRIVALS_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    INSIDE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    wait: int
+    utilisation: int
+    recent: int
+    arrivals: int
+    joined: int
+    inside: int
+    workers: int
+    def __init__(self, wait: _Optional[int] = ..., utilisation: _Optional[int] = ..., recent: _Optional[int] = ..., arrivals: _Optional[int] = ..., joined: _Optional[int] = ..., inside: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
 
 class Compared(_message.Message):
     __slots__ = ("row", "count", "worst_error", "judged", "agreed")
@@ -277,20 +297,22 @@ class InferPiece(_message.Message):
     def __init__(self, header: _Optional[_Union[InferHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class InferReplyHeader(_message.Message):
-    __slots__ = ("tensors", "compute_ms", "queue_ms", "pools", "time", "warming")
+    __slots__ = ("tensors", "compute_ms", "queue_ms", "pools", "time", "warming", "load")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_MS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     WARMING_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     tensors: _containers.RepeatedCompositeFieldContainer[TensorMeta]
     compute_ms: float
     queue_ms: float
     pools: _containers.RepeatedCompositeFieldContainer[Download]
     time: float
     warming: bool
-    def __init__(self, tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., compute_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ..., warming: bool = ...) -> None: ...
+    load: Load
+    def __init__(self, tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., compute_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ..., warming: bool = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class InferReply(_message.Message):
     __slots__ = ("header", "tensors", "padding")
@@ -327,10 +349,12 @@ class ProbeRequest(_message.Message):
     def __init__(self, padding: _Optional[bytes] = ...) -> None: ...
 
 class ProbeReply(_message.Message):
-    __slots__ = ("time",)
+    __slots__ = ("time", "load")
     TIME_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     time: float
-    def __init__(self, time: _Optional[float] = ...) -> None: ...
+    load: Load
+    def __init__(self, time: _Optional[float] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("device", "known")
@@ -341,12 +365,42 @@ class WatchRequest(_message.Message):
     def __init__(self, device: _Optional[str] = ..., known: _Optional[_Iterable[_Union[KnownPool, _Mapping]]] = ...) -> None: ...
 
 class PoolNews(_message.Message):
-    __slots__ = ("pools", "time")
+    __slots__ = ("pools", "time", "load")
     POOLS_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     pools: _containers.RepeatedCompositeFieldContainer[Download]
     time: float
-    def __init__(self, pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ...) -> None: ...
+    load: Load
+    def __init__(self, pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., time: _Optional[float] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+
+class QuoteRequest(_message.Message):
+    __slots__ = ("device", "model", "point", "codec", "hold_ms", "withdrawn", "work")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    HOLD_MS_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    model: str
+    point: int
+    codec: str
+    hold_ms: float
+    withdrawn: bool
+    work: bool
+    def __init__(self, device: _Optional[str] = ..., model: _Optional[str] = ..., point: _Optional[int] = ..., codec: _Optional[str] = ..., hold_ms: _Optional[float] = ..., withdrawn: bool = ..., work: bool = ...) -> None: ...
+
+class QuoteReply(_message.Message):
+    __slots__ = ("load", "time", "granted")
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    load: Load
+    time: float
+    granted: bool
+    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., time: _Optional[float] = ..., granted: bool = ...) -> None: ...
 
 class FetchModelRequest(_message.Message):
     __slots__ = ("model", "offset", "file")

@@ -9,9 +9,10 @@ import numpy as np
 from cans.errors import InputError
 from cans.learning import Choice, Context, DeviceLearner, PartitionTable
 from cans.learning.arithmetic.arrays import Array, BoolArray
+from cans.learning.congestion import Load
 from cans.learning.policies import Choose
 from cans.learning.table import SEGMENTS
-from cans.live.device.accuracy import Accuracy
+from cans.live.device.choice.accuracy import Accuracy
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
@@ -37,10 +38,16 @@ class Chooser:
         self._lasting: tuple[PartitionTable, BoolArray] | None = None  # what is always allowed
 
     def choose(
-        self, server: int | None, why_not: str, rows: PartitionTable | None = None
+        self,
+        server: int | None,
+        why_not: str,
+        rows: PartitionTable | None = None,
+        load: Load | None = None,
+        from_point: int = 0,
     ) -> tuple[Choice | None, Why]:
         """A choice and why; None: nobody has set the terms yet. `rows`: the features of the moment,
-        where they depend on the size of the input."""
+        where they depend on the size of the input. `load`: of the server. `from_point`: so much of
+        the front-end has run."""
         learner = self._experience.learner
         if learner is None:
             return None, lambda: why_not or "no server has set the terms yet"
@@ -50,18 +57,24 @@ class Chooser:
         forced = self._hooks.force
         if forced is not None and (server is not None or forced == table.local):
             return _unpredicted(learner, forced), lambda: "the testbed asked for it"
-        allowed = self._allowed(learner, server)
+        charge = None if server is None else learner.charge(load, self._options.toll)
+        allowed = self._allowed(learner, server, charge)
+        if from_point:
+            allowed &= np.asarray(table.point_of) >= from_point
         normals: Array | None = None
         if learner.policy.choose is Choose.SAMPLED:
             normals = self._random.standard_normal((table.columns(SEGMENTS).shape[1],))
-        context = Context(uniform=float(self._random.random()), normals=normals, allowed=allowed)
+        context = Context(
+            uniform=float(self._random.random()), normals=normals, allowed=allowed,
+            load=None if server is None else load, toll=self._options.toll,
+        )  # fmt: skip
         choice = learner.select(context)
         if not allowed[choice.row]:  # policies that do not ask what is allowed
             choice = _unpredicted(learner, int(allowed.argmax()))
         if server is None:
             return choice, lambda: why_not
         note = self._accuracy.note()
-        return choice, lambda: reason(choice, learner.predictions()[0], table) + note
+        return choice, lambda: reason(choice, learner.predictions()[0], table, charge) + note
 
     @property
     def is_steady(self) -> bool:
@@ -83,7 +96,9 @@ class Chooser:
             return None
         return _unpredicted(learner, learner.table.point_of.index(point))
 
-    def _allowed(self, learner: DeviceLearner, server: int | None) -> BoolArray:
+    def _allowed(
+        self, learner: DeviceLearner, server: int | None, charge: Array | None
+    ) -> BoolArray:
         """Which choices may be taken now: by the user's constraints, and by who is there."""
         constraints, table = self._options.constraints, learner.table
         if constraints.avoid_after_ms is None:
@@ -91,7 +106,8 @@ class Chooser:
                 self._lasting = table, constraints.allowed(table)
             allowed = self._lasting[1].copy()
         else:
-            allowed = constraints.allowed(table, learner.predictions()[0])
+            waits = 0.0 if charge is None else charge[0]
+            allowed = constraints.allowed(table, learner.predictions()[0] + waits)
         self._accuracy.restrict(allowed, table)
         if server is not None and not self._options.objective.is_latency:
             allowed = self._serving(learner, allowed)

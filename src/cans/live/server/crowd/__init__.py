@@ -1,0 +1,1 @@
+"""Everyone at once: what a server tells of its load, and the places that devices ask for."""
