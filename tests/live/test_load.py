@@ -14,6 +14,7 @@ import pytest
 from cans.errors import InputError, RemoteProtocolError
 from cans.learning import Choice, Context, DeviceLearner, Latencies, PartitionTable
 from cans.learning.congestion import Load
+from cans.learning.constraints import Constraints
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
@@ -523,3 +524,60 @@ def test_nobody_waits_for_an_answer_longer_than_a_share_of_a_local_run(tmp_path:
         quotes.answer(quotes.ask(0, learner, learner.select()), 0.02)
     assert seen[0] is not None
     assert seen[0] <= 0.25 * 0.02
+
+
+# --- real work ---
+
+
+def test_one_device_that_stays_local_sends_the_server_real_work(tmp_path: Path) -> None:
+    model = toy(block_seconds=0.002, table=table())
+    with (
+        running(model, terms=terms("cans"), workers=1) as server,
+        Device(server.address, model, state=tmp_path / "a") as one,
+        Device(server.address, model, state=tmp_path / "b") as two,
+    ):
+        for each in (one, two):
+            each.hooks.hedge = False
+            taught(each)
+            each._requests.decisions.quotes.wanted = lambda *_: False  # type: ignore[method-assign]
+        before = one._experience.state
+
+        def stay(device: Device) -> None:
+            learner = device._experience.learner
+            assert learner is not None
+            learner.wants_work = lambda _: True  # type: ignore[method-assign]
+            device._contact.load.tell(0, Load(wait_ms=1e6, joined=2))
+            assert device.run(example()).report.answered_by == "device"
+            device.settle()
+
+        work = one._agent._work  # type: ignore[union-attr]
+        stay(one)
+        wait_until(lambda: work.sent == 1 and work._working is None)
+        wait_until(lambda: one._experience.state.observations == before.observations + 2)
+        after = one._experience.state
+        assert after.inferences == before.inferences + 1, "it was no inference of the user's"
+        other = two._agent._work  # type: ignore[union-attr]
+        for _ in range(3):
+            other._next = 0.0
+            stay(two)
+            wait_until(lambda: other._asking is None)
+        assert other.sent == 0, "the fleet has sent some just now"
+
+
+def test_the_raw_input_of_a_private_device_is_not_sent_for_the_server_s_sake(
+    tmp_path: Path,
+) -> None:
+    model = toy(table=table())
+    private = Constraints(min_local_depth=2)
+    with (
+        running(model, terms=terms("cans")) as server,
+        Device(server.address, model, state=tmp_path, constraints=private) as device,
+    ):
+        learner, agent = device._experience.learner, device._agent
+        assert learner is not None
+        assert agent is not None
+        learner.wants_work = lambda _: True  # type: ignore[method-assign]
+        device._contact.load.tell(0, IN_USE)
+        assert not agent._work.wanted(0)
+        agent._work._options = DeviceOptions(("a:1",))
+        assert agent._work.wanted(0)

@@ -169,8 +169,12 @@ class DeviceLearner:
         if not self.load_aware or self.policy.probe_after_s == inf:
             return False
         part = self._parts["server"]
-        silent = time - self._state.heard[0, part.number]
-        return bool(silent > self.policy.probe_after_s * (SOONER if self._hopeful else 1.0))
+        return bool(time - self._state.heard[0, part.number] > self.work_every_s)
+
+    @property
+    def work_every_s(self) -> float:
+        """Seconds of silence after which real work is sent."""
+        return self.policy.probe_after_s * (SOONER if self._hopeful else 1.0)
 
     @property
     def work_probe(self) -> int:

@@ -19,6 +19,7 @@ from cans.live.clock import Clock
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.local import Abandoned
+from cans.live.device.real_work import RealWork
 from cans.live.device.reporting.report import Report
 from cans.live.device.request import Requests
 from cans.live.device.round import Asked, Job, Round
@@ -49,6 +50,7 @@ class Agent(Thread):
         hooks: Hooks,
         usage: Usage,
         clock: Clock,
+        work: RealWork,
     ) -> None:
         super().__init__(name="cans-device", daemon=True)
         self._local = local
@@ -59,6 +61,7 @@ class Agent(Thread):
         self._hooks = hooks
         self._usage = usage
         self._clock = clock
+        self._work = work
         self._staying = Staying()
         self._last: Job | None = None
         self._playing: set[int] = set()  # requests that were begun, by identity
@@ -193,6 +196,8 @@ class Agent(Thread):
     def _permit(self, rows: PartitionTable | None, inputs: Signature) -> None:
         """Where the next choice is to stay here, requests like these need no turn for it."""
         server = self._session.server
+        if self._work.wanted(server):
+            return  # whose inputs it will be is seen by one that has its turn
         permit = self._requests.permit(server, self._session.why_not, rows, inputs)
         if permit is not None:
             self._staying.permit(permit)
@@ -237,6 +242,7 @@ class Agent(Thread):
         self._observe(played, played.measured)
         if played.server is None:
             self._session.probe_if_wanted()
+            self._work.offer(played.job, self._session.server)
         self._session.tell()
 
     def _replied_late(self, played: Round, pending: Pending[InferReply]) -> None:

@@ -30,6 +30,7 @@ from cans.live.device.agent import Agent
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
+from cans.live.device.real_work import RealWork
 from cans.live.device.reporting.report import Report
 from cans.live.device.request import Requests
 from cans.live.device.round import Job
@@ -259,9 +260,13 @@ class Device:
             model.digest, self._experience, self._contact, self._route, self._clock,
             enrolment.begin_between_requests, self._follow if self._mover is not None else None,
         )  # fmt: skip
+        work = RealWork(
+            options, self._experience, self._contact, self._requests, self._hooks, self._clock,
+            self._turns.leave_to_agent, self._session.deliver,
+        )  # fmt: skip
         self._agent = Agent(
             options.local, self._turns, self._requests, self._session, self._experience,
-            self._hooks, Usage(model.executor, "front"), self._clock,
+            self._hooks, Usage(model.executor, "front"), self._clock, work,
         )  # fmt: skip
         self._agent.start()
 

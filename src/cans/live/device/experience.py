@@ -148,12 +148,21 @@ class Experience:
     def observe(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
         """Learn from a round and commit it; the uploads it triggers may be sent then. A latency
         that cannot be believed is taken as one that was not measured."""
-        assert self.learner is not None
-        latencies = Latencies(*(ms if self._believes(ms) else None for ms in latencies))
-        uploads = self.learner.observe(choice, latencies, time)
-        learned = any(ms is not None for ms in latencies)
-        self._state = replace(self._state, observations=self._state.observations + learned)
+        uploads = self._learn(choice, latencies, time)
         self.answered(lasting=bool(uploads))
+        return uploads
+
+    def _learn(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
+        assert self.learner is not None
+        believed = Latencies(*(ms if self._believes(ms) else None for ms in latencies))
+        learned = any(ms is not None for ms in believed)
+        self._state = replace(self._state, observations=self._state.observations + learned)
+        return self.learner.observe(choice, believed, time)
+
+    def observe_work(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
+        """Learn from work that was sent for the server's sake: no inference of the user's."""
+        uploads = self._learn(choice, latencies, time)
+        self._keep(lasting=bool(uploads))
         return uploads
 
     def wants_probe(self, time: float) -> bool:

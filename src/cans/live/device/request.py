@@ -109,6 +109,17 @@ class Requests:
             request = InferRequest(self._header(choice, front), tensors)
         return Asked(job, choice, why, front, server, request, (ready - start) * 1e3, ready)
 
+    def work(self, job: Job, choice: Choice, server: int) -> Asked | None:
+        """Raw inputs for the server, whose answer nobody waits for; None: they may not travel."""
+        front = self._model.executor.run_front(choice.point, job.inputs)
+        start = perf_counter()
+        tensors = self._encoded(choice, front)
+        ready = perf_counter()
+        if self._too_much(sum(each.nbytes for each in tensors)):
+            return None
+        request = InferRequest(self._header(choice, front), tensors)
+        return Asked(job, choice, str, front, server, request, (ready - start) * 1e3, ready)
+
     def finish(self, asked: Asked) -> Round:
         """Ask the server. From when its reply is late, finish here: the first answer wins."""
         asked = replace(asked, ahead=self._in_flight.sent())
