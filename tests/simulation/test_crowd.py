@@ -12,7 +12,7 @@ from test_clustered import world_of
 
 from cans.errors import InputError
 from cans.learning.laws import random_table
-from cans.learning.policies import Hyperparameters, policy_named
+from cans.learning.policies import POLICIES, Hyperparameters, policy_named
 from cans.simulation.crowd import CrowdSettings, mean_ms, play_seed, simulate_crowd, switches
 from cans.simulation.engines import reference
 from cans.simulation.engines.crowd import Crowd, play
@@ -25,6 +25,8 @@ from cans.simulation.engines.crowd_plan import (
 )
 from cans.simulation.worlds.crowded import crowded, pause_of
 from cans.simulation.worlds.named import make_world
+
+OWN_POLICY = replace(POLICIES["linucb"], name="own", title="Own")
 
 
 # The event simulation adopts every change of a pool before a choice, as `cans-eager` does.
@@ -129,10 +131,19 @@ def test_the_document_has_the_keys_of_the_round_loop() -> None:
     assert best["runs"][0]["regret_ms"] == 0.0
 
 
+@pytest.mark.parametrize("policy", [POLICIES["lints"], OWN_POLICY])
+def test_any_policy_that_a_server_takes_plays(policy) -> None:
+    """As an object, too: nothing here looks a policy up by its name."""
+    document = simulate_crowd(CrowdSettings("resnet50", policy, 4, 40), 1)
+    assert document["policy"] == policy.name
+    assert document["runs"][0]["regret_ms"] > 0.0
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"policy": "lints"}, "policy"),
+        ({"policy": "toaster"}, "policy"),
+        ({"policy": "dislinucb"}, "cannot play"),
         ({"workers": 0}, "workers"),
         ({"workers": 1.5}, "whole"),
         ({"load": 0.0}, "load"),

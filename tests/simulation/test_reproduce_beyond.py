@@ -13,7 +13,8 @@ import pytest
 from synthetic import as_claimed, results
 
 from cans.learning.policies import ABLATIONS, CLUSTERED
-from cans.simulation.reproduce.beyond.bars import BARS, judge_bars, worth
+from cans.simulation.reproduce.beyond.bars import BARS, judge_bars
+from cans.simulation.reproduce.beyond.ingredients import worth
 from cans.simulation.reproduce.beyond.section import beyond_document, beyond_the_paper
 from cans.simulation.reproduce.beyond.studies import (
     Beyond,

@@ -10,7 +10,7 @@ from cans.learning.congestion import Load
 
 
 class Context(NamedTuple):
-    """All that comes from outside when a device chooses: it has no clock and no dice."""
+    """All that comes from outside when a device chooses: a learner holds no random source."""
 
     uniform: float = 0.0  # a draw from [0, 1), for policy `random`
     normals: Array | None = None  # d standard normals, for `lints`

@@ -1,7 +1,7 @@
-"""`EdgeAggregator`: the server's side of every policy (Alg. 2), as a pure value machine.
+"""`EdgeAggregator`: the server's side of every policy (Alg. 2), without clock, file or network.
 
-`Pool` is immutable and `merged` a pure function, so that the same rules run over a dictionary in
-the simulator and inside a database transaction on a server.
+`PoolContents` is immutable and `merged` a pure function, so that the same rules run over a
+dictionary in the simulator and inside a database transaction on a server.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How uploads enter a pool; the paper's are never watched."""
+class MergeRules:
+    """How uploads enter a pool; those of the paper's policies are not watched."""
 
     watched: bool = False  # what is far off counts for less, and too much of it starts it anew
     ridge: float = 0.01
 
 
-PLAIN = Rules()
+PLAIN = MergeRules()
 
 
-def rules_of(policy: Policy, hyperparameters: Hyperparameters, part: str) -> Rules:
+def rules_of(policy: Policy, hyperparameters: Hyperparameters, part: str) -> MergeRules:
     """The rules of the pools of one part of a policy."""
-    return Rules(policy.part(part).watched, policy.ridge_of(hyperparameters))
+    return MergeRules(policy.part(part).watched, policy.ridge_of(hyperparameters))
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolContents:
     """Everything merged under one key, and what the laws need to account for the rest."""
 
     statistics: SufficientStatistics
@@ -66,7 +66,7 @@ class Pool:
     doubted: SufficientStatistics | None = None  # what was taken off uploads that were far off
 
     @classmethod
-    def empty(cls, dimension: int) -> Pool:
+    def empty(cls, dimension: int) -> PoolContents:
         return cls(SufficientStatistics.zero(dimension))
 
     def as_arrays(self) -> PoolState:
@@ -82,7 +82,7 @@ class Pool:
         return state
 
     @classmethod
-    def from_arrays(cls, state: PoolState, dimension: int) -> Pool:
+    def from_arrays(cls, state: PoolState, dimension: int) -> PoolContents:
         return cls(
             SufficientStatistics.unpack(state.statistics[0, 0], dimension),
             int(state.epoch[0, 0]),
@@ -99,8 +99,12 @@ def _unless_empty(statistics: Array, dimension: int) -> SufficientStatistics | N
 
 
 def merged(
-    pool: Pool, received: Received, upload: Upload, time: float = 0.0, rules: Rules = PLAIN
-) -> tuple[Pool, Received]:
+    pool: PoolContents,
+    received: Received,
+    upload: Upload,
+    time: float = 0.0,
+    rules: MergeRules = PLAIN,
+) -> tuple[PoolContents, Received]:
     """`pooling.merge` for one pool, at most once per upload: a repeat changes nothing.
 
     `received` is what this pool has taken in from the upload's sender before; `time` is the
@@ -111,14 +115,14 @@ def merged(
     state, width = pool.as_arrays(), pool.statistics.dimension
     sums = upload.statistics.pack(width)
     pooling.merge(state, 0, 0, sums, upload.epoch, time, rules.ridge, rules.watched, width)
-    return Pool.from_arrays(state, width), received.including(upload.sequence)
+    return PoolContents.from_arrays(state, width), received.including(upload.sequence)
 
 
-def restarted(pool: Pool) -> Pool:
+def restarted(pool: PoolContents) -> PoolContents:
     """The pool in its next epoch, of which nothing is known yet."""
     state, width = pool.as_arrays(), pool.statistics.dimension
     pooling.start_anew(state, 0, 0, np.zeros_like(state.statistics[0, 0]))
-    return Pool.from_arrays(state, width)
+    return PoolContents.from_arrays(state, width)
 
 
 Sender = tuple[PoolKey, str, str]  # pool, device, incarnation
@@ -130,7 +134,7 @@ class EdgeAggregator:
     def __init__(self, policy: Policy, hyperparameters: Hyperparameters | None = None) -> None:
         numbers = hyperparameters or Hyperparameters()
         self._rules = {part.name: rules_of(policy, numbers, part.name) for part in policy.parts}
-        self.pools: dict[PoolKey, Pool] = {}
+        self.pools: dict[PoolKey, PoolContents] = {}
         self.received: dict[Sender, Received] = {}
 
     def join(self, uploads: Iterable[Upload], time: float = 0.0) -> tuple[Download, ...]:
@@ -140,7 +144,7 @@ class EdgeAggregator:
     def merge(self, upload: Upload, time: float = 0.0) -> Download:
         """Add an upload to its pool and return the pool (Alg. 2)."""
         dimension = upload.statistics.dimension
-        pool = self.pools.get(upload.key) or Pool.empty(dimension)
+        pool = self.pools.get(upload.key) or PoolContents.empty(dimension)
         if pool.statistics.dimension != dimension:
             raise ValueError(
                 f"an upload of dimension {dimension} cannot enter a pool of dimension "
@@ -161,6 +165,6 @@ class EdgeAggregator:
         self.pools[key] = restarted(self.pools[key])
 
 
-def download_of(key: PoolKey, pool: Pool, acknowledged: int | None = None) -> Download:
+def download_of(key: PoolKey, pool: PoolContents, acknowledged: int | None = None) -> Download:
     """The message that carries a pool."""
     return Download(key, pool.epoch, pool.statistics, pool.round, acknowledged, pool.time)

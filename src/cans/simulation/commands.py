@@ -151,7 +151,7 @@ def _simulate_crowd(
     from cans.simulation.crowd import CrowdSettings, simulate_crowd
 
     what = CrowdSettings(**values, hyperparameters=numbers)
-    with progress_bar(f"{what.policy} in a crowd", seeds) as advance:
+    with progress_bar(f"{what.policy_name} in a crowd", seeds) as advance:
         document = simulate_crowd(what, seeds, advance)
     if as_json:
         typer.echo(json.dumps(document))

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from cans.errors import InputError, unknown_name
+from cans.errors import InputError
 from cans.learning.arithmetic.arrays import Array, IntArray
-from cans.learning.policies import Hyperparameters, policy_named
+from cans.learning.policies import POLICIES, Choose, Hyperparameters, Policy
+from cans.own_policy import find_policy, owned
 from cans.simulation.engines.crowd import Crowd, CrowdRecord, play
 from cans.simulation.engines.crowd_plan import allocate, barrier, thinking
 from cans.simulation.worlds.crowded import crowded, pause_of
@@ -21,7 +22,9 @@ from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped
 from cans.simulation.worlds.world import World
 
-POLICIES = ("cans", "linucb", "fedlinucb-dw", "local", "offload", "allocated")
+ALLOCATED = "allocated"
+"""No policy: every device at its choice of the best joint assignment."""
+
 SUMMARISED = ("regret_ms", "mean_latency_ms", "estimation_error_ms", "uploads", "wait_ms")
 
 
@@ -30,7 +33,7 @@ class CrowdSettings:
     """One fleet at one server."""
 
     model: str = "vgg16"
-    policy: str = "cans"
+    policy: str | Policy = "cans"  # a name, a policy of your own, or `ALLOCATED`
     devices: int = 25
     rounds: int = 2500  # inferences of the whole fleet
     workers: float = 1.0  # requests that the server runs at once; inf: nobody waits
@@ -43,8 +46,9 @@ class CrowdSettings:
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise unknown_name("policy of world 'crowded'", self.policy, POLICIES)
+        method = self.method  # an unknown name is an error now
+        if method is not None and method.simulation_only:
+            raise InputError(f"policy {method.name!r} cannot play world 'crowded'")
         for name in ("devices", "rounds", "workers"):
             if not getattr(self, name) >= 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -54,6 +58,17 @@ class CrowdSettings:
             raise InputError(f"load must be positive, not {self.load}")
         if isinstance(self.hyperparameters.beta_ms, str):
             raise InputError("world 'crowded' needs a number for beta_ms")
+
+    @property
+    def method(self) -> Policy | None:
+        """The policy itself; None: devices are assigned."""
+        if isinstance(self.policy, Policy):
+            return owned(self.policy)
+        return None if self.policy == ALLOCATED else find_policy(self.policy)
+
+    @property
+    def policy_name(self) -> str:
+        return self.policy.name if isinstance(self.policy, Policy) else self.policy
 
     def make_world(self) -> World:
         return crowded(self.model, self.devices, self.fleet, self.server_slower)
@@ -110,11 +125,11 @@ def play_seed(what: CrowdSettings, seed: int, **changes: Any) -> CrowdRun:
     episode, crowd = draw(what, world, seed)
     crowd = replace(crowd, **changes)
     fixed = planned(what, crowd)
-    best = play(world, policy_named("local"), what.hyperparameters, episode, fixed)
-    if what.policy == "allocated":
+    best = play(world, POLICIES["local"], what.hyperparameters, episode, fixed)
+    policy = what.method
+    if policy is None:
         record = best
     else:
-        policy = policy_named(what.policy)
         seen = grouped(world, episode) if policy.grouped else world
         record = play(seen, policy, what.hyperparameters, episode, crowd)
     return CrowdRun(seed, record, best, np.asarray(world.table.point_of)[record.picks])
@@ -122,7 +137,11 @@ def play_seed(what: CrowdSettings, seed: int, **changes: Any) -> CrowdRun:
 
 def draw(what: CrowdSettings, world: World, seed: int) -> tuple[Episode, Crowd]:
     """The chance of one run: noise, and who asks when."""
-    episode = world.episode(what.rounds, seed, what.hyperparameters.offline_runs, 0, True)
+    width = 0
+    if what.method is not None and what.method.choose is Choose.SAMPLED:
+        columns = (world.table.columns(part.explains) for part in what.method.parts)
+        width = max(each.shape[1] for each in columns)
+    episode = world.episode(what.rounds, seed, what.hyperparameters.offline_runs, width, True)
     pauses: Array | None = None
     if not what.at_once:
         chance = np.random.default_rng([seed, 1])
@@ -138,7 +157,7 @@ def _pause(what: CrowdSettings, world: World) -> float:
 
 def planned(what: CrowdSettings, crowd: Crowd) -> Crowd:
     """The same crowd with every device at its choice of the best joint assignment."""
-    asking = replace(what, policy="allocated", rounds=1, hyperparameters=Hyperparameters())
+    asking = replace(what, policy=ALLOCATED, rounds=1, hyperparameters=Hyperparameters())
     return replace(crowd, assigned=np.array(_assignment(asking)))
 
 
@@ -167,7 +186,7 @@ def simulate_crowd(
     elapsed = time.perf_counter() - start
     return {
         "model": what.model,
-        "policy": what.policy,
+        "policy": what.policy_name,
         "world": "crowded",
         "devices": what.devices,
         "rounds": what.rounds,

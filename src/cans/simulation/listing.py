@@ -32,6 +32,19 @@ _FIXED = {
     Choose.LOCAL: "always the whole model on the device",
     Choose.OFFLOAD: "always the whole model on the server",
 }
+_ABLATED = {
+    "cans-eager": "every observation is uploaded at once",
+    "cans-two-parts": "link and server are one part",
+    "cans-stale-pools": "a pool is adopted only after an upload of one's own",
+    "cans-all-points": "every point is considered",
+    "cans-one-codec": "the first codec alone is considered",
+    "cans-any-sign": "coefficients may be negative",
+    "cans-fixed-radius": "the width is a constant radius",
+    "cans-no-detector": "a change of a pool is not detected",
+    "cans-no-probes": "a device that stays local times no exchanges",
+    "cans-no-offset": "devices of a pool are taken to be alike",
+    "cans-labels": "devices are grouped by their label alone",
+}
 _TRACE = "Measured inferences of a CSV file, played back (--trace FILE)."
 _CROWDED = "Everyone at once: requests wait for each other at the server (--workers, --load)."
 
@@ -90,11 +103,13 @@ def about(policy: Policy) -> str:
     >>> about(POLICIES["fedlinucb-dw"])
     'FedLinUCB-DW: learns front with its group (warm start), link + server with everyone'
     >>> about(ABLATIONS["cans-all-points"])
-    'cans, but physical.prune = False'
+    'cans, but every point is considered (physical.prune = False)'
     """
     cans = POLICIES[DEFAULT_POLICY]
     if policy.physical is not None and policy is not cans:
-        return f"{cans.name}, but {', '.join(_differences(policy, cans))}"
+        changed = ", ".join(_differences(policy, cans))
+        words = _ABLATED.get(policy.name)
+        return f"{cans.name}, but {f'{words} ({changed})' if words else changed}"
     said = [_FIXED[policy.choose]] if policy.choose in _FIXED else []
     if policy.knows:
         when = "as it is" if policy.truth else "from a profile"

@@ -1,4 +1,4 @@
-"""A fleet to which everything happens that a network can do, with exact books beside it."""
+"""A fleet on a network that loses, repeats and reorders messages, and the exact sums beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.choice import Latencies
 from cans.learning.device import DeviceLearner
-from cans.learning.edge import EdgeAggregator, Pool, Received
+from cans.learning.edge import EdgeAggregator, PoolContents, Received
 from cans.learning.laws.tiny_fleet import Case, observations, offline_observations
 from cans.learning.messages import Download, PoolKey, Upload
 from cans.learning.statistics import SufficientStatistics
@@ -126,6 +126,6 @@ def _sum(statistics: list[SufficientStatistics]) -> SufficientStatistics:
     return total
 
 
-def everything(pool: Pool) -> SufficientStatistics:
+def everything(pool: PoolContents) -> SufficientStatistics:
     """All that a pool ever took in."""
     return pool.statistics if pool.retired is None else pool.statistics + pool.retired

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.choice import Latencies
-from cans.learning.edge import Pool
+from cans.learning.edge import PoolContents
 from cans.learning.laws.chaos import Chaos, everything
 from cans.learning.laws.tiny_fleet import Case, TinyFleet
 from cans.learning.messages import PoolKey, Upload
@@ -47,7 +47,7 @@ def repeats_change_nothing(case: Case) -> None:
     uploads = _some_uploads(case)
     edge = case.edge()
     answers = [edge.merge(upload) for upload in uploads]
-    before: dict[PoolKey, Pool] = dict(edge.pools)
+    before: dict[PoolKey, PoolContents] = dict(edge.pools)
     for upload in case.shuffled(uploads):
         edge.merge(upload)
     assert all(edge.pools[key] is pool for key, pool in before.items())

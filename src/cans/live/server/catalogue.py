@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
 from cans.learning.arithmetic.arrays import Array
-from cans.learning.edge import Rules, rules_of
+from cans.learning.edge import MergeRules, rules_of
 from cans.learning.part import observable
 from cans.learning.policies import Pool
 from cans.live.split import SplitModel, TensorSpec
@@ -85,7 +85,7 @@ class Catalogue:
             )
         return model
 
-    def rules(self, key: PoolKey) -> Rules:
+    def rules(self, key: PoolKey) -> MergeRules:
         """How uploads enter this pool; one whose `rows` were asked for before."""
         return self._rules[key.part]
 

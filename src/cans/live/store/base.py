@@ -12,9 +12,9 @@ from cans.errors import CansError, Refused
 from cans.learning import Download, PoolKey, Upload
 from cans.learning.edge import (
     PLAIN,
-    Pool,
+    MergeRules,
+    PoolContents,
     Received,
-    Rules,
     Sender,
     download_of,
     merged,
@@ -43,7 +43,7 @@ class Judged(NamedTuple):
     upload: Upload
     refused: str = ""  # why it must not enter the pool; it is counted and acknowledged all the same
     trust: float = 1.0  # the share of it that its sender is believed; the rest is doubted
-    rules: Rules = PLAIN  # of its pool
+    rules: MergeRules = PLAIN  # of its pool
 
 
 class Merged(NamedTuple):
@@ -59,7 +59,7 @@ class Merged(NamedTuple):
 class StoredPool:
     """A pool with what was kept out of it."""
 
-    pool: Pool
+    pool: PoolContents
     refused: int = 0  # observations in refused uploads
 
 
@@ -86,7 +86,7 @@ class Account:
     """Where the observations of one pool are, for the law of conservation."""
 
     key: PoolKey
-    pool: Pool
+    pool: PoolContents
     refused: int
 
     @property
@@ -217,7 +217,7 @@ class Store(ABC):
 def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
     upload, refused, trust, rules = judged
     key, dimension = upload.key, upload.statistics.dimension
-    stored = transaction.pool(key) or StoredPool(Pool.empty(dimension))
+    stored = transaction.pool(key) or StoredPool(PoolContents.empty(dimension))
     if stored.pool.statistics.dimension != dimension:
         raise Refused(
             f"statistics of dimension {dimension} for a pool of "
@@ -249,8 +249,13 @@ def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
 
 
 def _believed(
-    pool: Pool, received: Received, upload: Upload, time: float, trust: float, rules: Rules
-) -> tuple[Pool, Received, float]:
+    pool: PoolContents,
+    received: Received,
+    upload: Upload,
+    time: float,
+    trust: float,
+    rules: MergeRules,
+) -> tuple[PoolContents, Received, float]:
     """The pool with as much of an upload as it believes itself, and of that the share that its
     sender is trusted with; and the share that it did not believe. The rest is doubted.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from cans.learning import SufficientStatistics
-from cans.learning.edge import Pool, Received
+from cans.learning.edge import PoolContents, Received
 from cans.live.store.base import StoredPool
 from cans.live.wire.learned import statistics_from_bytes, statistics_to_bytes
 
@@ -24,7 +24,7 @@ def pool_row(stored: StoredPool) -> PoolRow:
 
 def row_pool(row: PoolRow) -> StoredPool:
     epoch, round_, statistics, retired, refused, time, slower, faster, doubted = row
-    pool = Pool(
+    pool = PoolContents(
         _statistics(statistics),
         epoch,
         round_,

@@ -17,7 +17,7 @@ import psycopg
 
 from cans.errors import Refused, StoreError
 from cans.learning import Download, PoolKey
-from cans.learning.edge import Pool, Received, Sender, download_of
+from cans.learning.edge import PoolContents, Received, Sender, download_of
 from cans.learning.grouping import Family, Span
 from cans.live.store.base import (
     MOST_MEMBERS,
@@ -201,7 +201,7 @@ class _Rows:
             raise Refused(f"more than {MOST_POOLS} pools", "RESOURCE_EXHAUSTED")
         # Nothing to lock yet: put an empty row there first, or two servers would both begin at zero
         # and the second would overwrite the first. Dimension 1 stands for "not known yet".
-        empty = StoredPool(Pool.empty(1), 0)
+        empty = StoredPool(PoolContents.empty(1), 0)
         self._connection.execute(
             "INSERT INTO cans_pools VALUES (%s,%s,%s,%s,%s,-1,%s,%s,%s,%s,%s,%s,%s,%s) "
             "ON CONFLICT DO NOTHING",

@@ -1,13 +1,12 @@
 """`cans reproduce`: the paper's simulated figures and claims, run again and written as a report.
 
-experiments/*.toml   what is run, one file per figure
-experiments.py       reads them               outcomes.py   runs each setting once, over all seeds
-intervals.py         95 % intervals           verdicts.py   verdicts from statements
-checks_*.py          the statements           claims.py     the list of claims
-plots.py, axes.py, figures.py                 figures as data, and drawn
-section.py, sections_*.py, tables.py          what the report says
-report.py, report.css                         the page      command.py    all of it in order
-prototype.py         what real processes add to it, if they were run
+studies/   what is run: a TOML per figure in `grids`, read by `experiments.py`, run by `outcomes.py`
+claims/    the paper's claims, the statements behind each, and the verdicts on them
+figures/   figures as data, and drawn as SVG
+page/      what the report says, and the page itself
+beyond/    policy `cans` in worlds that the paper does not have
+prototype.py  what real processes add to the report, if they were run
+command.py    all of it in order
 """
 
 from __future__ import annotations

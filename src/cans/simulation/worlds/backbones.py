@@ -48,7 +48,7 @@ class _Cut:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CodedPoint:
     """A point with a codec."""
 
     point: int
@@ -60,15 +60,15 @@ class Choice:
         return BYTES_PER_ELEMENT[self.codec] * self.elements
 
 
-def choices_of(document: dict[str, Any], codecs: Sequence[str]) -> list[Choice]:
+def choices_of(document: dict[str, Any], codecs: Sequence[str]) -> list[CodedPoint]:
     """Every point with every codec, the local point last and once."""
     points = document["points"]
     remote = [
-        Choice(index, codec, point["bytes"] // BYTES_PER_ELEMENT["float32"])
+        CodedPoint(index, codec, point["bytes"] // BYTES_PER_ELEMENT["float32"])
         for index, point in enumerate(points[:-1])
         for codec in codecs
     ]
-    return [*remote, Choice(len(points) - 1, codecs[0], 0)]
+    return [*remote, CodedPoint(len(points) - 1, codecs[0], 0)]
 
 
 @cache

@@ -2,9 +2,10 @@
 
 A network cut layer by layer is rarely linear in its MACs: depthwise and memory-bound layers take
 several times what their MACs say, a server has a least time, and neighbouring points end up within
-a few per cent of each other. The factors of the layers are drawn once per draw and are the same in
-every run, so that a learner cannot be tuned to one of them. As in traces, the features are
-MACs, crossing bytes and a constant for the exchange; `accelerator` has them by class of work.
+a few per cent of each other. The factors of the layers belong to a world and are the same in every
+run; several worlds have other ones, so that a learner cannot be tuned to one set. As in traces, the
+features are MACs, crossing bytes and a constant for the exchange; `accelerator` has them by class
+of work.
 """
 
 from __future__ import annotations

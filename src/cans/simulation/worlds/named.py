@@ -56,7 +56,8 @@ def literal(model: str, devices: int) -> World:
 
 
 def drifting(model: str, devices: int) -> World:
-    """`layered` at 50 Mbps, and everything moves (see `drift.py`)."""
+    """`layered` at 50 Mbps, whose link changes twice, whose server is overloaded for a while and
+    whose first type of device is throttled near the end."""
     return layered_world("drifting", model, devices, {"default": FAST_MBPS}, drift=everything_moves)
 
 

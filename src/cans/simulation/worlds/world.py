@@ -46,7 +46,8 @@ class Participation(StrEnum):
 
 
 Drift = Callable[["World", IntArray, np.random.Generator], Array]
-"""(world, active device of every round, dice) -> factor of front, link, server for every round."""
+"""(world, active device of every round, random source) -> factors of front, link and server in
+every round."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from cans.testbed.demo.story import Sample, Story
 from cans.testbed.demo.view import View
 from cans.testbed.run.experiment import Change, DeviceGroup, Experiment, Link, PolicyChoice
 from cans.testbed.run.experiment_run import Testbed
-from cans.testbed.run.fleet import Fleet
+from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.interruption import check
 from cans.testbed.run.layout import DeviceSeat
 
@@ -162,7 +162,7 @@ class Actor(threading.Thread):
                     self._twins.force(device, row)
                     self._record(how, self._infer(self._twins))
 
-    def _infer(self, fleet: Fleet) -> dict[str, Any]:
+    def _infer(self, fleet: ProcessFleet) -> dict[str, Any]:
         return fleet.infer(self._seat.index)
 
     def _record(self, how: str, answer: dict[str, Any]) -> None:

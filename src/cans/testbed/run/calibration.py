@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from cans.errors import RunError
-from cans.testbed.run.fleet import Fleet
+from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
 
 TOLERANCE = 0.15
@@ -57,7 +57,7 @@ class _Measurements:
 
 
 def calibrate(
-    fleet: Fleet, choices: Sequence[ChoiceInfo], mbps: Callable[[DeviceSeat], float]
+    fleet: ProcessFleet, choices: Sequence[ChoiceInfo], mbps: Callable[[DeviceSeat], float]
 ) -> list[Calibration]:
     """Run the whole model and half of it, and send something large, on every device."""
     work = choices[-1].front_macs
@@ -86,7 +86,9 @@ def large(choices: Sequence[ChoiceInfo], mbps: float) -> int:
     return max([each for each in sent if each[0] * 8e-3 / mbps <= LONGEST_MS] or sent[:1])[1]
 
 
-def _measure(fleet: Fleet, seat: DeviceSeat, half: int, large: int, found: _Measurements) -> None:
+def _measure(
+    fleet: ProcessFleet, seat: DeviceSeat, half: int, large: int, found: _Measurements
+) -> None:
     whole = fleet.calibrate(seat.index, RUNS)
     part = fleet.calibrate(seat.index, RUNS, half)
     found.slowdowns += [whole["slowdown"], part["slowdown"]]
@@ -96,7 +98,7 @@ def _measure(fleet: Fleet, seat: DeviceSeat, half: int, large: int, found: _Meas
     fleet.force(seat.index, None)
 
 
-def _rate(fleet: Fleet, seat: DeviceSeat) -> float:
+def _rate(fleet: ProcessFleet, seat: DeviceSeat) -> float:
     sent = fleet.infer(seat.index)
     if "error" in sent or sent["fallback"]:
         raise RunError(f"{seat.name}: {sent.get('error') or sent['fallback']}")

@@ -19,7 +19,7 @@ from cans.errors import RunError
 from cans.testbed.report.records import FIXED, SWEEP, Row, row_of
 from cans.testbed.run.calibration import Calibration, calibrate
 from cans.testbed.run.experiment import Experiment, PolicyChoice
-from cans.testbed.run.fleet import Fleet
+from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.layout import ChoiceInfo, DeviceSeat, choices, seats
 from cans.testbed.run.network import Network, goodput, made_by_the_dead, open_network
 from cans.testbed.run.processes import stop_all
@@ -61,8 +61,8 @@ class Testbed:
         self._say = say
         self._stack = ExitStack()
         self.network: Network
-        self.reference: Fleet
-        self.fleets: list[Fleet] = []
+        self.reference: ProcessFleet
+        self.fleets: list[ProcessFleet] = []
 
     def __enter__(self) -> Testbed:
         try:
@@ -97,7 +97,9 @@ class Testbed:
         for number, policy in enumerate(policies):
             where = folder / str(number)
             page = self._dashboard if policy is policies[-1] else ""
-            made = Fleet(experiment, self._model, policy, self.seats, self.network, where, page)
+            made = ProcessFleet(
+                experiment, self._model, policy, self.seats, self.network, where, page
+            )
             self.fleets.append(made)
         for fleet in self.fleets:
             fleet.server.wait_until_ready()
@@ -185,7 +187,7 @@ class Testbed:
             else:
                 self._round_one_at_a_time(round_)
 
-    def _in_turn(self, round_: int, device: int = 0) -> list[Fleet]:
+    def _in_turn(self, round_: int, device: int = 0) -> list[ProcessFleet]:
         """All fleets, in an order that nobody can profit from: no policy always follows another."""
         fleets = self.fleets if self.outcome.swept else self.fleets[1:]
         random = np.random.default_rng((self.experiment.seed, round_, device))

@@ -22,7 +22,7 @@ def table_words(experiment: Experiment) -> list[str]:
     return words
 
 
-class Fleet:
+class ProcessFleet:
     """The processes of one policy; every policy has its own, on the same links."""
 
     def __init__(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from cans.errors import RunError
-from cans.testbed.run.fleet import Fleet
+from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
 
 FINALISTS = 5
@@ -31,7 +31,7 @@ class Swept:
     mean_ms: dict[int, dict[int, float]]  # device -> row -> total, of its kind
 
 
-def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record) -> Swept:
+def sweep(fleet: ProcessFleet, choices: Sequence[ChoiceInfo], runs: int, record: Record) -> Swept:
     """Try everything; every run is recorded."""
     kinds: dict[tuple[str, float, str], list[DeviceSeat]] = defaultdict(list)
     for seat in fleet.seats:
@@ -52,7 +52,7 @@ def sweep(fleet: Fleet, choices: Sequence[ChoiceInfo], runs: int, record: Record
 
 
 def _tried(
-    fleet: Fleet, seats: Iterable[DeviceSeat], rows: Sequence[int], runs: int, record: Record
+    fleet: ProcessFleet, seats: Iterable[DeviceSeat], rows: Sequence[int], runs: int, record: Record
 ) -> dict[int, float]:
     """Mean total of each choice; choices take turns, so that a busy moment hits all alike."""
     totals: dict[int, list[float]] = defaultdict(list)

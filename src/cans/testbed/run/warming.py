@@ -19,7 +19,7 @@ from cans.live.split import Cutting, SplitModel
 from cans.live.splitting import load_model, split
 from cans.live.wire.inference import InferHeader, InferRequest, TensorMeta
 from cans.live.wire.link import Link
-from cans.testbed.run.fleet import Fleet, table_words
+from cans.testbed.run.fleet import ProcessFleet, table_words
 from cans.testbed.run.network import Network
 from cans.testbed.run.processes import Child
 
@@ -28,11 +28,11 @@ AT_ONCE = 4  # devices; they sleep most of the time
 SECONDS = 60.0  # for one back-end
 
 
-def warm_up(fleets: Sequence[Fleet], network: Network, points: int, folder: Path) -> None:
+def warm_up(fleets: Sequence[ProcessFleet], network: Network, points: int, folder: Path) -> None:
     """All front-ends of all devices, and all back-ends of all servers."""
     servers = Child(network.server_prefix(), _words(fleets), folder / "warming.log")
 
-    def fronts(which: tuple[Fleet, int]) -> None:
+    def fronts(which: tuple[ProcessFleet, int]) -> None:
         fleet, device = which
         for point in range(1, points):
             fleet.calibrate(device, RUNS, point)
@@ -44,7 +44,7 @@ def warm_up(fleets: Sequence[Fleet], network: Network, points: int, folder: Path
         raise servers.failed("the servers could not be warmed up")
 
 
-def _words(fleets: Sequence[Fleet]) -> list[str]:
+def _words(fleets: Sequence[ProcessFleet]) -> list[str]:
     fleet = fleets[0]
     words = ["testbed", "warm", fleet.model, *(each.address for each in fleets)]
     return [*words, *table_words(fleet.experiment)]

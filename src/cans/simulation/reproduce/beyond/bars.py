@@ -5,21 +5,29 @@ Differences are paired by seed: both policies met the same rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array
-from cans.learning.policies import ABLATIONS, CLUSTERED
-from cans.simulation.reproduce.beyond.studies import Beyond, Trial, radii_of
+from cans.learning.policies import CLUSTERED
+from cans.simulation.reproduce.beyond.ingredients import every_ingredient_helps
+from cans.simulation.reproduce.beyond.scenes import (
+    CANS,
+    DW,
+    LINUCB,
+    Scene,
+    at_most,
+    common,
+    scenes,
+    seconds,
+    share,
+)
+from cans.simulation.reproduce.beyond.studies import Beyond, radii_of
 from cans.simulation.reproduce.claims.bar import Bar
-from cans.simulation.reproduce.claims.intervals import Interval, mean_interval, paired
+from cans.simulation.reproduce.claims.intervals import mean_interval, paired
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, Check, holds, title
 from cans.simulation.worlds.bent import BENT
 
-CANS, DW, LINUCB = "cans", "fedlinucb-dw", "linucb"
 PAPERS_BETA = 50.0
 HOME = ("paper", "layered")
 LEAST_SHARE = 1 / 20  # of fedlinucb-dw's regret
@@ -35,67 +43,6 @@ NO_LABELS = ("unlabelled", "mislabelled")
 WITHOUT_LABELS, LOST_WITHOUT_LABELS = 0.005, 0.002  # of the oracle's latency
 LEAST_SHARE_OF_CLUSTERED = 1 / 5  # of the clustered bandits' regret, over all together
 DECISIVE_SEEDS = 10  # with fewer an interval that contains the bar decides nothing
-WORTH = 0.001  # an ingredient must save this share of the oracle's latency somewhere
-
-
-@dataclass(frozen=True)
-class Place:
-    """A world and a model in which everything asked for was run."""
-
-    world: str
-    model: str
-
-    @property
-    def title(self) -> str:
-        return f"{self.world}, {MODEL_TITLES[self.model]}"
-
-    def of(self, beyond: Beyond, policy: str, **values: Any) -> Trial:
-        return beyond.of(world=self.world, model=self.model, policy=policy, **values)
-
-
-def places(beyond: Beyond, worlds: Sequence[str], *policies: str, **values: Any) -> Iterator[Place]:
-    """Where these policies were run."""
-    for world in worlds:
-        for model in MODEL_TITLES:
-            what = {"world": world, "model": model, **values}
-            if all(beyond.has(policy=policy, **what) for policy in policies):
-                yield Place(world, model)
-
-
-def common(first: Array, second: Array) -> tuple[Array, Array]:
-    """Two samples over the seeds that both were run with."""
-    seeds = min(len(first), len(second))
-    return first[:seeds], second[:seeds]
-
-
-def seconds(values: Array) -> Array:
-    return values / 1e3
-
-
-def share(ours: Array, theirs: Array) -> float | str:
-    """Ratio of the means."""
-    if theirs.mean() <= 0:
-        return "∞" if ours.mean() > 0 else 1.0
-    return round(float(ours.mean() / theirs.mean()), 5)
-
-
-def at_most(
-    place: Place, ours: Array, theirs: Array, factor: float, rival: str, *, strictly: bool = True
-) -> Check:
-    """Our regret is at most this share of theirs; not `strictly`: it is not clearly above it."""
-    ours, theirs = common(seconds(ours), seconds(theirs))
-    excess = paired(ours, factor * theirs)
-    fine = excess.high <= 0 if strictly else excess.low <= 0
-    times = "" if factor == 1 else f"{factor:.3g} × "
-    return holds(
-        f"{place.title}: regret {'≤' if strictly else 'not above'} {times}{rival}",
-        fine,
-        excess.low <= 0,
-        cans_s=mean_interval(ours),
-        rival_s=mean_interval(theirs),
-        difference_s=excess,
-        ratio=share(ours, theirs),
-    )
 
 
 # --- worlds `paper` and `layered` ---
@@ -110,13 +57,13 @@ def far_less_regret(beyond: Beyond) -> list[Check]:
             LEAST_SHARE,
             title(DW),
         )
-        for at in places(beyond, HOME, CANS, DW)
+        for at in scenes(beyond, HOME, CANS, DW)
     ]
 
 
 def best_in_hindsight(beyond: Beyond) -> list[Check]:
     checks = []
-    for at in places(beyond, HOME, CANS, DW):
+    for at in scenes(beyond, HOME, CANS, DW):
         beta = beyond.best_beta(at.world, at.model)
         rival = at.of(beyond, DW, beta_ms=beta).regret_ms
         ours = at.of(beyond, CANS).regret_ms
@@ -127,7 +74,7 @@ def best_in_hindsight(beyond: Beyond) -> list[Check]:
 
 def near_oracle(beyond: Beyond) -> list[Check]:
     checks = []
-    for at in places(beyond, HOME, CANS):
+    for at in scenes(beyond, HOME, CANS):
         trial = at.of(beyond, CANS)
         above = mean_interval(trial.settled_ms / trial.settled_optimum_ms - 1)
         text = f"{at.title}: latency after 100 rounds within {NEAR_ORACLE:.0%} of the oracle"
@@ -141,7 +88,7 @@ def stale_pools(beyond: Beyond) -> list[Check]:
     stale = "cans-stale-pools"
     return [
         at_most(at, at.of(beyond, stale).regret_ms, at.of(beyond, DW).regret_ms, 1.0, title(DW))
-        for at in places(beyond, HOME, stale, DW)
+        for at in scenes(beyond, HOME, stale, DW)
     ]
 
 
@@ -153,11 +100,11 @@ def not_worse(beyond: Beyond) -> list[Check]:
         _not_worse(beyond, at, rival, devices)
         for devices in sorted(beyond.values("devices"))
         for rival in (DW, LINUCB)
-        for at in places(beyond, beyond.values("world"), CANS, rival, devices=devices)
+        for at in scenes(beyond, beyond.values("world"), CANS, rival, devices=devices)
     ]
 
 
-def _not_worse(beyond: Beyond, at: Place, rival: str, devices: int) -> Check:
+def _not_worse(beyond: Beyond, at: Scene, rival: str, devices: int) -> Check:
     trial = at.of(beyond, CANS, devices=devices)
     beta = PAPERS_BETA
     if at.world in BENT:  # against the best of the radii that were run there
@@ -177,7 +124,7 @@ def _not_worse(beyond: Beyond, at: Place, rival: str, devices: int) -> Check:
 
 def drifting_recovery(beyond: Beyond) -> list[Check]:
     checks = []
-    for at in places(beyond, ("drifting",), CANS):
+    for at in scenes(beyond, ("drifting",), CANS):
         for step, name in enumerate(("falls", "returns")):
             above = mean_interval(at.of(beyond, CANS).recovery[:, step])
             text = f"{at.title}: within {RECOVERED:.0%} of the optimum 50 to 150 rounds after the "
@@ -188,7 +135,7 @@ def drifting_recovery(beyond: Beyond) -> list[Check]:
 
 def no_lock_in(beyond: Beyond) -> list[Check]:
     checks = []
-    for at in places(beyond, ("drifting",), CANS):
+    for at in scenes(beyond, ("drifting",), CANS):
         wrong = mean_interval(at.of(beyond, CANS).wrongly_local)
         text = f"{at.title}: wrongly local in under {LOCKED_IN:.0%} of the last 500 rounds"
         checks.append(holds(text, wrong.high < LOCKED_IN, wrong.low < LOCKED_IN, share=wrong))
@@ -201,7 +148,7 @@ def plain_grouping(beyond: Beyond) -> list[Check]:
     Where every device of a group has the same best point there is nothing for an offset to gain.
     """
     plain = "cans-no-offset"
-    found = list(places(beyond, ("heterogeneous",), CANS, plain))
+    found = list(scenes(beyond, ("heterogeneous",), CANS, plain))
     if not found:
         return []
     pairs = [
@@ -226,10 +173,10 @@ def plain_grouping(beyond: Beyond) -> list[Check]:
 
 def one_liar(beyond: Beyond) -> list[Check]:
     checks = []
-    for at in places(beyond, ("adversary",), CANS):
+    for at in scenes(beyond, ("adversary",), CANS):
         if beyond.has(world="layered", model=at.model, policy=CANS):
             among = at.of(beyond, CANS).honest_ms
-            without = Place("layered", at.model).of(beyond, CANS).honest_ms
+            without = Scene("layered", at.model).of(beyond, CANS).honest_ms
             loss = mean_interval(among / without - 1)
             text = f"{MODEL_TITLES[at.model]}: honest devices lose under {LIE:.0%} to one liar"
             checks.append(holds(text, loss.high < LIE, loss.low < LIE, loss=loss))
@@ -241,14 +188,14 @@ def one_liar(beyond: Beyond) -> list[Check]:
 
 def without_labels(beyond: Beyond) -> list[Check]:
     checks = []
-    for at in places(beyond, NO_LABELS, CANS):
+    for at in scenes(beyond, NO_LABELS, CANS):
         trial = at.of(beyond, CANS)
         above = mean_interval(trial.regret_ms / trial.optimum_ms)
         text = f"{at.title}: latency within {WITHOUT_LABELS:.1%} of the oracle"
         held, open_ = above.high <= WITHOUT_LABELS, above.low <= WITHOUT_LABELS
         checks.append(holds(text, held, open_, above_oracle=above))
         if beyond.has(world="layered", model=at.model, policy=CANS):
-            labelled = Place("layered", at.model).of(beyond, CANS)
+            labelled = Scene("layered", at.model).of(beyond, CANS)
             ours, theirs = common(trial.regret_ms, labelled.regret_ms)
             lost = paired(ours / trial.optimum_ms.mean(), theirs / labelled.optimum_ms.mean())
             text = f"{at.title}: at most {LOST_WITHOUT_LABELS:.1%} more than with true labels"
@@ -261,7 +208,7 @@ def clustered_rivals(beyond: Beyond) -> list[Check]:
     """Each rival at the radius that is best for it there."""
     checks, totals = [], []
     for rival in CLUSTERED:
-        for at in places(beyond, NO_LABELS, CANS):
+        for at in scenes(beyond, NO_LABELS, CANS):
             radii = [
                 beta
                 for beta in radii_of(beyond)
@@ -285,68 +232,8 @@ def clustered_rivals(beyond: Beyond) -> list[Check]:
     return checks
 
 
-def _mean(beyond: Beyond, at: Place, policy: str, beta_ms: float) -> float:
+def _mean(beyond: Beyond, at: Scene, policy: str, beta_ms: float) -> float:
     return float(at.of(beyond, policy, beta_ms=beta_ms).regret_ms.mean())
-
-
-# --- ingredients ---
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What one ingredient saves in one world, all models together."""
-
-    saved: Interval  # share of the oracle's latency
-    ratio: float | str  # regret without it over regret with it
-
-    @property
-    def helps(self) -> bool:
-        return self.saved.above_zero and self.saved.mean >= WORTH
-
-    @property
-    def may_help(self) -> bool:
-        return self.saved.high >= WORTH
-
-    @property
-    def harms(self) -> bool:
-        return self.saved.below_zero and self.saved.mean <= -WORTH
-
-
-def worth(beyond: Beyond, ablated: str, world: str) -> Worth | None:
-    """None where it was not run."""
-    found = list(places(beyond, (world,), CANS, ablated))
-    if not found:
-        return None
-    pairs = [
-        common(at.of(beyond, ablated).regret_ms, at.of(beyond, CANS).regret_ms) for at in found
-    ]
-    without, with_it = (np.sum(each, axis=0) for each in zip(*pairs, strict=True))
-    optimum = sum(at.of(beyond, CANS).optimum_ms.mean() for at in found)
-    return Worth(paired(without / optimum, with_it / optimum), share(without, with_it))
-
-
-def every_ingredient_helps(beyond: Beyond) -> list[Check]:
-    checks = []
-    for variant in ABLATIONS:
-        found = {world: worth(beyond, variant, world) for world in beyond.values("world")}
-        known = {world: each for world, each in found.items() if each is not None}
-        if not known:
-            continue
-        worse = [world for world, each in known.items() if each.helps]
-        better = [world for world, each in known.items() if each.harms]
-        most = max(known, key=lambda world: known[world].saved.mean)
-        checks.append(
-            holds(
-                f"{variant}: what it lacks helps in some world",
-                bool(worse),
-                any(each.may_help for each in known.values()),
-                cans_is_better_in=worse,
-                cans_is_worse_in=better,
-                most_in=most,
-                saves_there=known[most].saved,
-            )
-        )
-    return checks
 
 
 BARS: tuple[tuple[str, str, Callable[[Beyond], list[Check]]], ...] = (

@@ -10,7 +10,8 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.policies import ABLATIONS, CLUSTERED, POLICIES
-from cans.simulation.reproduce.beyond.bars import CANS, DW, LINUCB, WORTH, Place, places, worth
+from cans.simulation.reproduce.beyond.ingredients import WORTH, worth
+from cans.simulation.reproduce.beyond.scenes import CANS, DW, LINUCB, Scene, scenes
 from cans.simulation.reproduce.beyond.studies import AFTER, BEFORE, BLOCK, Beyond, marks
 from cans.simulation.reproduce.claims.bar import Bar
 from cans.simulation.reproduce.claims.verdicts import MODEL_TITLES, title
@@ -79,7 +80,7 @@ def beyond_document(beyond: Beyond, bars: Sequence[Bar]) -> dict[str, Any]:
 
 
 def _worthless(beyond: Beyond) -> str:
-    """Names every ingredient that helps nowhere, and every one that costs something somewhere."""
+    """Names every ingredient that helps in no world, and every one that harms in some world."""
     useless, costly = [], []
     for ablated in ABLATIONS:
         found = {world: worth(beyond, ablated, world) for world in beyond.values("world")}
@@ -104,13 +105,13 @@ def regrets(beyond: Beyond) -> Figure:
     """Regret of policies in all worlds, on logarithmic axes."""
     rows = []
     for world in beyond.values("world"):
-        panels = [_regret_panel(beyond, at) for at in places(beyond, (world,), CANS, DW)]
+        panels = [_regret_panel(beyond, at) for at in scenes(beyond, (world,), CANS, DW)]
         if panels:
             rows.append((f"World “{world}”", panels))
     return Figure("beyond-regret", rows)
 
 
-def _regret_panel(beyond: Beyond, at: Place) -> Panel:
+def _regret_panel(beyond: Beyond, at: Scene) -> Panel:
     lines = [
         line(policy, _marks(beyond), at.of(beyond, policy).curve / 1e3)
         for policy in DRAWN
@@ -133,7 +134,7 @@ def recovery(beyond: Beyond) -> Figure:
     rows = []
     for step, name in enumerate(("The link falls from 50 to 2 Mbps", "The link is back")):
         panels = []
-        for at in places(beyond, ("drifting",), CANS, DW):
+        for at in scenes(beyond, ("drifting",), CANS, DW):
             ours = at.of(beyond, CANS)
             lines = [
                 line(policy, x, at.of(beyond, policy).around[:, step]) for policy in (CANS, DW)
@@ -152,7 +153,7 @@ def ages(beyond: Beyond) -> Figure:
     rows = []
     for world in beyond.values("world"):
         panels = []
-        for at in places(beyond, (world,), CANS, DW):
+        for at in scenes(beyond, (world,), CANS, DW):
             known = _ages(beyond, at)
             if len(known) > 1:
                 panels.append(_age_panel(beyond, at, known))
@@ -161,7 +162,7 @@ def ages(beyond: Beyond) -> Figure:
     return Figure("beyond-pool-age", rows)
 
 
-def _ages(beyond: Beyond, at: Place) -> list[float]:
+def _ages(beyond: Beyond, at: Scene) -> list[float]:
     return [
         age
         for age in sorted(beyond.values("pool_age"))
@@ -169,7 +170,7 @@ def _ages(beyond: Beyond, at: Place) -> list[float]:
     ]
 
 
-def _age_panel(beyond: Beyond, at: Place, known: Sequence[float]) -> Panel:
+def _age_panel(beyond: Beyond, at: Scene, known: Sequence[float]) -> Panel:
     trials = [at.of(beyond, CANS, pool_age=age) for age in known]
     seeds = min(trial.seeds for trial in trials)
     samples = np.array([trial.regret_ms[:seeds] for trial in trials]).T / 1e3
@@ -257,7 +258,7 @@ def age_table(beyond: Beyond) -> Table:
     rows = []
     known = sorted(beyond.values("pool_age"))
     headings += [f"age {age:g}" for age in known] + ["one own round", title(DW)]
-    for at in places(beyond, beyond.values("world"), CANS, DW):
+    for at in scenes(beyond, beyond.values("world"), CANS, DW):
         if len(_ages(beyond, at)) < 2:
             continue
         what: dict[str, Any] = {"world": at.world, "model": at.model}

@@ -91,7 +91,7 @@ def judge(claim: Claim, results: Results, world: str) -> Judgement:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """All there is about one claim: where it was simulated, and where it was measured."""
+    """The judgements of one claim: in the simulated worlds, and on the prototype."""
 
     paper: Judgement | None = None
     literal: Judgement | None = None
@@ -145,7 +145,7 @@ def holds(statement: str, holding: bool, open_: bool = False, /, **numbers: Any)
 
 
 def signed(share: float) -> str:
-    """A relative change.
+    """A relative change with its sign, in per cent.
 
     >>> signed(-0.012), signed(0.3)
     ('−1.2%', '+30.0%')

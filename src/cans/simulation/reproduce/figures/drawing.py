@@ -55,7 +55,7 @@ def _axes(panel: Panel) -> tuple[Axis, Axis]:
     left, right = float(xs.min()), float(xs.max())
     if panel.ticks and not panel.log_x:  # room beside the first and last value of a sweep
         left, right = left - 0.06 * (right - left), right + 0.06 * (right - left)
-    # What the very first rounds cost is anyone's; a curve is shown from its tenth checkpoint on.
+    # The first rounds vary most between seeds: the axis fits what comes after a tenth of a curve.
     shown = [each.mean[0 if each.marked else len(each.mean) // 10 :] for each in drawn]
     values = np.concatenate(shown)
     if panel.log_y:

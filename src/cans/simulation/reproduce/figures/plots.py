@@ -1,4 +1,4 @@
-"""What a figure is, as data: panels of lines with bands. `figures.py` draws it."""
+"""What a figure is, as data: panels of lines with bands. `drawing.py` draws it."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
 """The report's sections in order.
 
 To add one, write a function from `Results` to `Section` and put it on this list; what it says with
-numbers is computed from them. Its runs come from a TOML in `experiments/`.
+numbers is computed from them. Its runs come from a TOML in `studies/grids`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from cans.simulation.reproduce.page import methods as methods
-from cans.simulation.reproduce.page import sweeps as sweeps
+from cans.simulation.reproduce.page import methods, sweeps
 from cans.simulation.reproduce.page.section import Section
 from cans.simulation.reproduce.studies.outcomes import Results
 
