@@ -30,10 +30,11 @@ import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 PHYSICAL, VIABILITY = "tests/learning/test_physical.py", "tests/learning/test_viability.py"
+POOLING = "tests/learning/test_pooling.py"
 PICKS = "tests/learning/test_mutants.py::test_unchanged_it_equals_the_reference"
 TESTS = {  # in this order: the first ones kill most of them, and fast
     "physical": [PHYSICAL, PICKS],
-    "pooling": [PHYSICAL, PICKS],
+    "pooling": [POOLING, PHYSICAL, PICKS],
     "viability": [VIABILITY],
 }
 BAR = 0.9
@@ -168,6 +169,7 @@ def main() -> int:
     import_module("conftest")  # first: without it examples have deadlines, and noise kills mutants
     import test_mutants
     import test_physical  # noqa: F401  # imported once, before the forks
+    import test_pooling  # noqa: F401
     import test_viability  # noqa: F401
 
     from cans.learning.arithmetic import physical, pooling, viability

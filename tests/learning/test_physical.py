@@ -330,6 +330,30 @@ def test_what_was_left_out_is_tried_where_it_may_save_a_tenth() -> None:
     assert not tried(state)
 
 
+def test_what_is_charged_counts_in_every_comparison() -> None:
+    """A wait that is known comes on top of scores, of the server's speed, and of what a choice that
+    was left out may save."""
+    state = retry_state()
+    plain = physical.physical_scores(state, 0)
+    charge = np.array([3.0, 3.0, 3.0, 0.0])
+    found = physical.charged_scores(state, 0, charge)
+    np.testing.assert_allclose(found[[0, 2, 3]], (plain + charge)[[0, 2, 3]])
+    assert np.isinf(found[1])
+    waits = np.array([27.0, 27.0, 27.0, 0.0])  # the server's 14 ms and this: more than 40 here
+    assert np.isfinite(physical.charged_scores(state, 0, waits)).all()
+    state.physics.low[0, :, 1] = [1.9, 6.0, 10.0]  # 17.9 of 20: a tenth is saved
+    cheap = np.array([0.0, 0.0, 0.0, 0.0])
+    assert np.isfinite(physical.charged_scores(state, 0, cheap))[1]
+    cheap[1] = 0.2  # 18.1 of 20
+    assert np.isinf(physical.charged_scores(state, 0, cheap))[1]
+    state.physics.low[0, :, 1] = [11.0, 6.0, 10.0]
+    state.mean[0, :, 1] = [5.0, 6.0, 6.9]  # 17.9 ms, 19.9 at most: surely better than 20
+    cheap[1] = 0.05
+    assert np.isfinite(physical.charged_scores(state, 0, cheap))[1]
+    cheap[1] = 0.15
+    assert np.isinf(physical.charged_scores(state, 0, cheap))[1]
+
+
 def test_nothing_is_tried_before_the_best_is_known() -> None:
     state = retry_state()
     state.physics.low[0, :, 1] = 0.0
