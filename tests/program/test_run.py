@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -91,6 +92,35 @@ def test_exit_codes_and_bad_input(tmp_path) -> None:
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
         assert said in line
+
+
+ENDS_EARLY = """
+import atexit, sys, threading
+
+def left():
+    print([each.name for each in threading.enumerate() if each.name.startswith("cans")])
+
+atexit.register(left)  # before all others, so it runs after them
+import onnxruntime
+sessions = [onnxruntime.InferenceSession(sys.argv[1], model_name="any keyword passes")]
+while not any(each.name == "cans-session" for each in threading.enumerate()):
+    pass
+"""
+
+
+def test_a_program_that_ends_while_a_device_starts(tmp_path) -> None:
+    """No thread is left that could come back from native code into an interpreter that is gone;
+    and nobody waits for the server, which takes the connection and says nothing."""
+    model = classifier(tmp_path / "classifier.onnx")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "cans", "run", "--server", server, "--"]
+        done = subprocess.run(
+            [*command, sys.executable, "-c", ENDS_EARLY, str(model)],
+            capture_output=True, text=True, check=False, timeout=120,
+            env=os.environ | {"HOME": str(tmp_path)},
+        )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 
 import cans
 from cans.live.device.options import DeviceKeywords
+from cans.program import session as program_session
 from live.running import running, terms
 from program.networks import classifier, picture, served
 
@@ -148,6 +149,43 @@ def test_open_dimensions_are_helped_where_the_server_fixed_them(tmp_path) -> Non
         session.close()
 
 
+class Listening:
+    """A device of a model that only notes what it is asked."""
+
+    joined = True
+
+    def __init__(self, model) -> None:
+        self.model, self.asked = model, []
+
+    def infer(self, arrays):
+        self.asked += [each.shape for each in arrays.values()]
+
+    def close(self) -> None: ...
+
+
+def test_sizes_that_the_server_lets_vary_are_asked_for(tmp_path, monkeypatch) -> None:
+    model = classifier(tmp_path / "open.onnx", batch="batch")
+    sizes = [(("x", (most, 3, 16, 16)),) for most in (1, 4)]
+    device = Listening(served(model, shapes=sizes[1], lowest=sizes[0]))
+    monkeypatch.setattr(program_session, "Device", lambda *_, **__: device)
+    session = cans.InferenceSession(model, server="127.0.0.1:9")
+    for batch in (1, 3, 4, 5):
+        assert len(session.run(None, {"x": picture(batch=batch)})[1]) == batch
+    assert [shape[0] for shape in device.asked] == [1, 3, 4]
+
+
+def test_all_providers_there_are_is_the_cpu_on_a_machine_without_others(model) -> None:
+    """`providers=get_available_providers()` names one that runs nothing here before the CPU's."""
+    with running(served(model)) as server:
+        there = ort.get_available_providers()
+        remote = [each for each in there if each == "AzureExecutionProvider"]
+        session = cans.InferenceSession(
+            model, providers=[*remote, "CPUExecutionProvider"], server=server.address
+        )
+        assert session.local_because == ""
+        session.close()
+
+
 def test_bytes_threads_and_run_async(model) -> None:
     plain = ort.InferenceSession(model)
     with running(served(model)) as server:
@@ -166,13 +204,21 @@ def test_bytes_threads_and_run_async(model) -> None:
             if len(told) == 2:
                 done.set()
 
+        wrong = {"x": picture().astype("float64")}
         session.run_async(["scores"], feeds[0], callback, "mine")
-        session.run_async(["scores"], {"nope": 1}, callback, "wrong")
+        session.run_async(["scores"], wrong, callback, "wrong")
         assert done.wait(20)
+        done.clear()
         told.sort(key=lambda each: each[1])
         assert_same(told[0][0], plain.run(["scores"], feeds[0]))
         assert told[0][1:] == ("mine", "")
-        assert told[1][2] != ""
+        told.pop(0)
+        plain.run_async(["scores"], wrong, callback, "wrong")
+        assert done.wait(20)
+        assert told[0] == told[1]  # onnxruntime's own words
+        for each in (plain, session):
+            with pytest.raises(ValueError, match="missing from input feed"):
+                each.run_async(None, {"nope": picture()}, callback, None)
         session.close()
 
 

@@ -78,6 +78,7 @@ def run(
         given["tls"] = [None if each is None else str(each.absolute()) for each in paths]
     environment = dict(os.environ)
     environment[VARIABLE] = json.dumps(given)
+    environment.setdefault("GRPC_VERBOSITY", "ERROR")  # else it talks when the program forks
     startup = str(files("cans.program") / "startup")
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = startup + (os.pathsep + before if before else "")

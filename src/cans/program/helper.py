@@ -6,13 +6,14 @@ Whatever it cannot do, for whatever reason, the session does locally as if there
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Any
 from weakref import finalize
 
@@ -23,11 +24,14 @@ from cans.errors import CansError
 from cans.live.device.device import Device
 from cans.live.device.options import DeviceKeywords
 from cans.live.device.reporting.report import Report
+from cans.live.split import TensorSpec
+from cans.models.run import background
 from cans.models.run.executor import Executor
 
 _log = logging.getLogger("cans.session")
 _STARTING = "its device is still starting"
 Feeds = Mapping[str, Any]
+Accepted = tuple[Device, dict[str, NDArray[Any]]]
 
 
 class Helper:
@@ -52,32 +56,30 @@ class Helper:
         self._feed_seen = Lock()
         self._wait = wait
         self._device: Device | None = None
-        self._inputs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        self._inputs: dict[str, TensorSpec] = {}
         self._outputs: frozenset[str] = frozenset()
         self._closed = Event()
         self.reason = _STARTING  # why the session runs locally
-        self.name, self._model = self._file(source)
+        self.name, self._model = model_name(source), self._file(source)
         if self._waits_for_feed:  # a server that knows the shapes has the model already
             options = {**options, "send_model": False}
         self._begin(options, wait)
 
     def _begin(self, options: DeviceKeywords, wait: bool) -> None:
-        starting = Thread(target=self._start, args=(options,), name="cans-session", daemon=True)
-        starting.start()
+        starting = background.start(lambda: self._start(options), "cans-session")
         if wait:
             starting.join()
 
-    def _file(self, source: str | bytes | PathLike[str]) -> tuple[str, str]:
-        """(what to call the model, its file); bytes become a file while they are needed."""
+    def _file(self, source: str | bytes | PathLike[str]) -> str:
+        """The file of the model; bytes become one while they are needed."""
         if not isinstance(source, bytes):
-            path = fspath(source)
-            return Path(path).name, path
+            return os.path.abspath(source)  # the program may change its folder
         folder = tempfile.mkdtemp(prefix="cans-session-")
         finalize(self, shutil.rmtree, folder, ignore_errors=True)
         # a server is asked for a model by digest; one of open dimensions has no other name
-        path = str(Path(folder) / f"{sha256(source).hexdigest()}.onnx")
-        Path(path).write_bytes(source)
-        return "a model in memory", path
+        path = Path(folder) / f"{sha256(source).hexdigest()}.onnx"
+        path.write_bytes(source)
+        return str(path)
 
     def _start(self, options: DeviceKeywords) -> None:
         try:
@@ -92,9 +94,7 @@ class Helper:
             return
         if isinstance(device.model.executor, Executor):
             device.model.executor.adopt_whole(self._whole)
-        self._inputs = {
-            each.name: (tuple(each.shape), np.dtype(each.dtype)) for each in device.model.inputs
-        }
+        self._inputs = {each.name: each for each in device.model.inputs}
         self._outputs = frozenset(device.model.outputs)
         self.reason = "" if device.joined else "no server answers"
         self._device = device
@@ -110,15 +110,15 @@ class Helper:
         if self._waits_for_feed:
             self.reason = "the shapes of its inputs are open until the first feed"
             _log.info("%s runs locally: %s", self.name, self.reason)
-        elif not self._closed.is_set():
+        elif not (self._closed.is_set() or background.ending.is_set()):
             _log.warning("%s runs locally: %s", self.name, self.reason)
 
     @property
     def last(self) -> Report | None:
         return self._device.last if self._device is not None else None
 
-    def infer(self, names: list[str] | None, feeds: Feeds) -> dict[str, Any] | None:
-        """All outputs, or None: the session should do it."""
+    def accepted(self, names: Sequence[str] | None, feeds: Feeds) -> Accepted | None:
+        """What the device can be asked; None: the session should do it, or say what is wrong."""
         device = self._device
         if device is None or not device.joined:
             if self._waits_for_feed and device is None and self.reason != _STARTING:
@@ -134,6 +134,11 @@ class Helper:
             if array is None:
                 return None  # the runtime says what is wrong with it, or runs it
             arrays[name] = array
+        return device, arrays
+
+    def infer(self, accepted: Accepted) -> dict[str, Any] | None:
+        """All outputs, or None: the session should do it."""
+        device, arrays = accepted
         try:
             return device.infer(arrays)
         except CansError as error:
@@ -143,14 +148,14 @@ class Helper:
     def _fitting(self, name: str, value: Any) -> NDArray[Any] | None:
         """A feed as an array, if it is one that the model was cut for. Lists are fine: the runtime
         takes them too."""
-        shape, dtype = self._inputs[name]
+        wanted = self._inputs[name]
         if isinstance(value, list):
             try:
-                value = np.array(value, dtype=dtype)
+                value = np.array(value, dtype=wanted.dtype)
             except (TypeError, ValueError, OverflowError):
                 return None
-        fits = isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype
-        return value if fits else None
+        is_array = isinstance(value, np.ndarray) and value.dtype == wanted.dtype
+        return value if is_array and wanted.fits(value.shape) else None
 
     def _begin_with(self, feeds: Feeds) -> None:
         """The server does not know the shapes that the file leaves open: these are those."""
@@ -170,3 +175,8 @@ class Helper:
         device, self._device = self._device, None
         if device is not None:
             device.close()
+
+
+def model_name(source: str | bytes | PathLike[str]) -> str:
+    """What to call a model in the log."""
+    return "a model in memory" if isinstance(source, bytes) else Path(source).name

@@ -84,7 +84,7 @@ def patch(module: ModuleType, options: dict[str, Any]) -> None:
     """Replace the session of a loaded onnxruntime."""
     from cans.learning.constraints import Constraints
     from cans.live.wire.tls import ClientTls
-    from cans.program.session import InferenceSession, lossless_codecs
+    from cans.program.session import RUNTIME_KEYWORDS, InferenceSession, lossless_codecs
 
     given = dict(options)
     codecs = frozenset(given.pop("codecs", ())) or lossless_codecs()
@@ -103,10 +103,13 @@ def patch(module: ModuleType, options: dict[str, Any]) -> None:
             **runtime: Any,
         ) -> None:
             helped_by = None if _called_by_us(sys._getframe(1)) else server
+            # Of further keywords onnxruntime heeds these, and lets any other pass.
+            heeded = {name: runtime[name] for name in RUNTIME_KEYWORDS if name in runtime}
             super().__init__(
                 path_or_bytes, sess_options, providers, provider_options,
-                server=helped_by, **given, **runtime,
+                server=helped_by, **given, **heeded,
             )  # fmt: skip
 
     Hooked.__name__ = Hooked.__qualname__ = "InferenceSession"
+    Hooked.__init__.__qualname__ = "InferenceSession.__init__"  # in messages about its arguments
     module.InferenceSession = Hooked  # type: ignore[attr-defined]

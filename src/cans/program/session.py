@@ -6,6 +6,7 @@ I/O bindings, exceptions. Only `run` and `run_async` look first whether its devi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,7 +23,11 @@ from cans.live.device.device import Device
 from cans.live.device.options import DeviceKeywords
 from cans.live.device.reporting.report import Report
 from cans.models.codecs.codec import all_codecs
-from cans.program.helper import Helper
+from cans.program.helper import Accepted, Helper, model_name
+
+_log = logging.getLogger("cans.session")
+_REMOTE = "AzureExecutionProvider"
+RUNTIME_KEYWORDS = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
 
 
 class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
@@ -46,16 +51,17 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         wait: bool = True,
         disabled_optimizers: Sequence[str] | None = None,
         enable_fallback: int = 1,
-        read_config_from_model: int = 0,
+        read_config_from_model: int | None = None,
         **options: Unpack[DeviceKeywords],
     ) -> None:
         unknown = options.keys() - DeviceKeywords.__annotations__
         if unknown:
             raise TypeError(f"InferenceSession has no keyword {min(unknown)!r}")
+        config = {"read_config_from_model": read_config_from_model}
         super().__init__(
             path_or_bytes, sess_options, providers, provider_options,
             disabled_optimizers=disabled_optimizers, enable_fallback=enable_fallback,
-            read_config_from_model=read_config_from_model,
+            **(config if read_config_from_model is not None else {}),  # else the environment says
         )  # fmt: skip
         self._helper: Helper | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -64,7 +70,9 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             return
         if not server:
             raise InputError("server must be HOST:PORT")
-        if self.get_providers()[0] == "CPUExecutionProvider":
+        if self._provider != "CPUExecutionProvider":
+            _log.warning("%s runs locally: %s", model_name(path_or_bytes), self.local_because)
+        else:
             options.setdefault("constraints", Constraints(allow_codec=lossless_codecs()))
             options.setdefault("send_model", True)
             inputs = self.get_inputs()
@@ -83,12 +91,12 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         run_options: Any = None,
     ) -> Any:
         """What onnxruntime's `run` gives, from the server or from here."""
-        if self._helper is not None and run_options is None and isinstance(input_feed, dict):
-            names = list(output_names) if output_names else None
-            outputs = self._helper.infer(names, input_feed)
-            if outputs is not None:
-                return [outputs[name] for name in names or self._output_names()]
-        return super().run(output_names, input_feed, run_options)
+        helper = self._helper
+        accepted = self._accepted(helper, output_names, input_feed, run_options)
+        outputs = None if helper is None or accepted is None else helper.infer(accepted)
+        if outputs is None:
+            return super().run(output_names, input_feed, run_options)
+        return [outputs[name] for name in output_names or self._output_names()]
 
     def run_async(
         self,
@@ -99,21 +107,40 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         run_options: Any = None,
     ) -> None:
         """The same from another thread, which calls `callback(results, user_data, error)`."""
-        if self._helper is None:
+        helper = self._helper
+        accepted = self._accepted(helper, output_names, input_feed, run_options)
+        if helper is None or accepted is None:
             super().run_async(output_names, input_feed, callback, user_data, run_options)
             return
         with self._making_threads:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(2, thread_name_prefix="cans-run-async")
+        plain, names = super().run, list(output_names or self._output_names())
 
         def work() -> None:
             try:
-                results, error = self.run(output_names, input_feed, run_options), ""
+                outputs, error = helper.infer(accepted), ""
+                made = plain(names, input_feed) if outputs is None else [outputs[n] for n in names]
             except Exception as failure:  # the callback is told, as onnxruntime tells it
-                results, error = [], str(failure)
-            callback(results, user_data, error)
+                made, error = [], str(failure)
+            callback(made, user_data, error)
 
         self._threads.submit(work)
+
+    def _accepted(
+        self, helper: Helper | None, names: Any, feed: Any, run_options: Any
+    ) -> Accepted | None:
+        """What the device can be asked, if it can be asked at all. Names in a string are what
+        onnxruntime refuses."""
+        if helper is None or run_options is not None or not isinstance(feed, dict):
+            return None
+        return None if isinstance(names, str) else helper.accepted(names, feed)
+
+    @property
+    def _provider(self) -> str:
+        """What executes the model. The first of "all there are" (onnxruntime's own builds have it)
+        executes nothing here: it sends whole models to a service that they name."""
+        return str(next(each for each in self.get_providers() if each != _REMOTE))
 
     def _output_names(self) -> list[str]:
         return [each.name for each in self.get_outputs()]
@@ -127,7 +154,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     def local_because(self) -> str:
         """Why this session runs locally; empty while its device helps."""
         if self._helper is None:
-            return f"it runs on {self.get_providers()[0]}"
+            return f"it runs on {self._provider}"
         return self._helper.reason
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from random import uniform
-from threading import Lock
+from threading import Lock, RLock
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from cans.errors import DeadlineExceeded, InputError, Unreachable
+from cans.errors import DeadlineExceeded, InputError, RunError, Unreachable
 from cans.learning import DeviceIdentity
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
@@ -62,6 +62,7 @@ from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.link import parse_servers
 from cans.live.wire.state import DeviceState
 from cans.live.wire.tls import ClientTls
+from cans.models.run import background
 from cans.models.run.runtime import RuntimeOptions
 
 
@@ -180,18 +181,23 @@ class Device:
         self._contact = Contact(self.options, self._hooks, self._turns.post)
         self._handover = Handover()
         self._closing = Lock()
+        self._one_closes = RLock()
         self._mover: Mover | None = None
         self._route = Route(self.options.servers, _unlike_others(self._hooks.breaker))
         self._workers = ThreadPoolExecutor(_MOST_IN_FLIGHT, thread_name_prefix="cans-request")
         self._file: StateFile | None = None
         self._writer: StateWriter | None = None
         self._agent: Agent | None = None
-        _open.add(self)
+        _starting.add(self)
         try:
             self._start(model, progress)
+            _open.add(self)
+            _unless_ending()
         except BaseException:
-            self.close()
+            self._let_go()
             raise
+        finally:
+            _starting.discard(self)
 
     # --- starting ---
 
@@ -212,7 +218,9 @@ class Device:
             self._contact.offer = Offer(
                 own.file, dict(options.shapes), progress, self._contact.allowance.allows
             )
+        _unless_ending()
         welcome = first_welcome(self._contact, self._route, state.identity, own, options)
+        _unless_ending()
         model = own.cut(self._contact, welcome, state, options, progress)
         with_own_floor(options.constraints, model)  # an error at the start, before any work
         if options.prepare:
@@ -221,7 +229,10 @@ class Device:
         if options.follow and not isinstance(source, SplitModel):
             named = source is not None
             self._mover = Mover(options, self._contact, named, self._measured, self._move_over)
-        self._live_with(model, state, self._measured(model), welcome)
+        measured = self._measured(model)
+        with self._closing:
+            _unless_ending()
+            self._live_with(model, state, measured, welcome)
 
     def _measured(self, model: SplitModel) -> WholeTimes:
         """How long this device takes for a model that it does not use yet."""
@@ -428,6 +439,11 @@ class Device:
         """Finish the inference that runs, keep what was learned, let go of everything."""
         if self not in _open:
             return  # closed, or of the process that forked this one
+        with self._one_closes:  # a second thread waits until the first has done it
+            if self in _open:
+                self._let_go()
+
+    def _let_go(self) -> None:
         if self._mover is not None:
             self._mover.closed = True
         with self._closing:
@@ -461,11 +477,23 @@ class Device:
 
 _MOST_IN_FLIGHT = 32  # requests of one device at a time
 _MOST_HELD_UP = 1.0  # seconds that callers wait for others before a new model can take its place
+_starting: WeakSet[Device] = WeakSet()  # devices that a thread of this process makes just now
 _open: WeakSet[Device] = WeakSet()  # devices of this process that were not closed
+
+
+def _unless_ending() -> None:
+    """A device that starts while the program ends must not be left behind."""
+    if background.ending.is_set():
+        raise RunError("the program ends")
 
 
 def _close_all() -> None:
     """A program may end without closing its devices; their threads must end before it does."""
+    background.ending.set()
+    for device in list(_starting):
+        with device._closing:
+            if device._agent is None:  # it waits for a server no longer, and gives up
+                device._contact.close()
     for device in list(_open):
         while device in _open:
             try:
@@ -476,6 +504,7 @@ def _close_all() -> None:
 
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_open.clear)
+os.register_at_fork(after_in_child=_starting.clear)
 
 _LATE = "no answer in time, neither from the server nor from this device"
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,14 @@ from cans.cache import cache_folder
 from cans.errors import ModelError
 from cans.models.onnx.tensors import CROSSING_TYPES
 from cans.models.onnx.weights import Weights, refer_to_files
+from cans.models.run import background
 
 SECONDS = 60.0  # for a small model; more for one with much data to move
 _BYTES_PER_SECOND = 10e6
 _LEAST_MEMORY = 2 << 30
 _FORMAT = 2  # of what is cached
 _SUFFIX = "/shape"
+_LOOK_SECONDS = 0.1  # whether the time is over, or the program
 
 
 @dataclass(frozen=True)
@@ -218,9 +221,11 @@ class _Worker:
 
     def _answer(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any] | None:
         assert process.stdout is not None
-        if not select.select([process.stdout], [], [], seconds)[0]:
-            self._end()
-            return None
+        until = monotonic() + seconds
+        while not select.select([process.stdout], [], [], _LOOK_SECONDS)[0]:
+            if monotonic() > until or background.ending.is_set():
+                self._end()
+                return None
         line = process.stdout.readline()
         found: dict[str, Any] = json.loads(line) if line else {}
         return found
@@ -253,6 +258,7 @@ class _Worker:
         return process.wait()
 
     def close(self) -> None:
+        background.ending.set()  # for a thread that waits for an answer
         with self._lock:
             self._end()
 
