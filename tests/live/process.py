@@ -87,6 +87,7 @@ def _serve(port: int, store: str, options: dict[str, Any]) -> None:
     terms = eager(options.pop("policy", POLICY), options.pop("delivery", "immediate"))
     if "quotas" in options:
         options["quotas"] = QuotaOptions(**options["quotas"])
+    options.setdefault("books", False)  # tests keep accounts of what devices say
     made = ServerOptions(terms, f"127.0.0.1:{port}", store, drain_seconds=1.0, **options)
     asyncio.run(serve([model], made, lambda _: print("ready", flush=True)))
 

@@ -63,6 +63,7 @@ class Running:
         options.setdefault("terms", terms())
         options.setdefault("listen", "127.0.0.1:0")
         options.setdefault("drain_seconds", 2.0)
+        options.setdefault("books", False)  # tests keep accounts of what devices say
         folder, accepted = options.pop("folder", None), options.pop("accepted", None)
         return cls(models, ServerOptions(**options), folder, accepted)
 

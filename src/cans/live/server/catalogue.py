@@ -61,8 +61,9 @@ class Catalogue:
         """Whether this very model is served."""
         return digest in self._by_digest
 
-    def has(self, digest: str) -> bool:
-        return digest in self._by_digest
+    def offered(self, digest: str) -> SplitModel | None:
+        """The model of this digest; None: it is not served."""
+        return self._by_digest.get(digest)
 
     def find(self, wanted: str) -> SplitModel:
         """A model by digest or name; without either, the only one there is."""

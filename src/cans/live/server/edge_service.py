@@ -72,6 +72,7 @@ class EdgeService:
         self._load = load
         self._accepted = accepted  # models that devices give; None: none are taken
         self._accuracy = FleetAccuracy()
+        self._inside: dict[str, int] = {}  # requests of each device, if there are any
 
     # --- Join ---
 
@@ -160,10 +161,17 @@ class EdgeService:
         self._load.came(header.device, header.model, caller)
         self._account(header.device, header.account)  # of earlier inferences: before this one
         merging = asyncio.ensure_future(self._merge_if_it_can(header.uploads, caller))
+        ahead = self._inside.get(header.device, 0)
+        self._inside[header.device] = ahead + 1
         try:
             answer = await self._back_ends.run(model, header, tensors, caller.weight)
         finally:
+            self._leave(header.device)
             merged = await merging
+        if not answer.warming:  # without what waiting behind its own requests cost this one
+            others_ms = max(answer.queue_ms - ahead * answer.compute_ms, 0.0)
+            server_ms = answer.compute_ms + others_ms
+            self._pools.timed(model, header.point, header.codec, server_ms)
         now = self._clock.now()
         self._happenings.add(
             Answered(now, header.device, header.model, header.point, header.codec,
@@ -179,6 +187,11 @@ class EdgeService:
             answer.warming,
             self._load.told(header.device, header.model),
         )
+
+    def _leave(self, device: str) -> None:
+        left = self._inside.pop(device) - 1
+        if left:
+            self._inside[device] = left
 
     async def _merge_if_it_can(
         self, uploads: Sequence[Upload], caller: Caller

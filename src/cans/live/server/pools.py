@@ -10,17 +10,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cans.errors import Refused, RemoteProtocolError, StoreError
+from cans.errors import CansError, Refused, RemoteProtocolError, StoreError
 from cans.learning import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.edge import PLAIN
 from cans.learning.grouping import Family
 from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
+from cans.live.server.booking import Booking
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.claims import Claims
 from cans.live.server.fleet.happenings import Happenings
 from cans.live.server.fleet.happenings import Merged as UploadMerged
 from cans.live.server.news import News
+from cans.live.split import SplitModel
 from cans.live.store import Judged, Merged, Refusals, Store
 from cans.live.wire.messages import Known, Version
 
@@ -33,11 +35,14 @@ Result = TypeVar("Result")
 
 
 class _Group:
-    """Uploads of one request: all are merged, or none."""
+    """Uploads of one request, or the server's own: all are merged, or none."""
 
-    def __init__(self, judged: list[Judged], merged: asyncio.Future[list[Merged]]) -> None:
+    def __init__(
+        self, judged: list[Judged], merged: asyncio.Future[list[Merged]], own: bool = False
+    ) -> None:
         self.judged = judged
         self.merged = merged
+        self.own = own
 
     def fail(self, error: Exception) -> None:
         self.merged.set_exception(error)
@@ -53,12 +58,16 @@ class Pools:
         catalogue: Catalogue,
         clock: Clock,
         happenings: Happenings | None = None,
+        books: bool = True,
     ) -> None:
+        """`books`: the server observes by itself what explains its own time alone."""
         self._happenings = happenings or Happenings()
         self._store = store
         self._catalogue = catalogue
         self._clock = clock
         self.claims = Claims()
+        self.booking = Booking(catalogue.terms, catalogue.offered) if books else None
+        self._booking: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._now: dict[PoolKey, Download] = {}
         policy = catalogue.terms.policy
@@ -79,12 +88,33 @@ class Pools:
             return []
         now = self._clock.now()
         judged = [self._judge(upload, now) for upload in uploads]
-        group = _Group(judged, asyncio.get_running_loop().create_future())
+        # A caller that goes away meanwhile must not keep the others from hearing of it.
+        return await asyncio.shield(self._queued(judged))
+
+    def _queued(self, judged: list[Judged], own: bool = False) -> asyncio.Future[list[Merged]]:
+        group = _Group(judged, asyncio.get_running_loop().create_future(), own)
         self._queue.append(group)
         if self._merger is None or self._merger.done():
             self._merger = asyncio.create_task(self._merge_all())
-        # A caller that goes away meanwhile must not keep the others from hearing of it.
-        return await asyncio.shield(group.merged)
+        return group.merged
+
+    def timed(self, model: SplitModel, point: int, codec: str, server_ms: float) -> None:
+        """A back-end of this server has run; whoever asked for it does not wait for this."""
+        if self.booking is None:
+            return
+        uploads = self.booking.timed(model, point, codec, server_ms, self._clock.now())
+        if uploads and (self._booking is None or self._booking.done()):
+            self._booking = asyncio.create_task(self._book(self.booking, uploads))
+
+    async def _book(self, booking: Booking, uploads: Sequence[Upload]) -> None:
+        judged = [Judged(each, rules=self._catalogue.rules(each.key)) for each in uploads]
+        try:
+            merged = await self._queued(judged, own=True)
+        except CansError as error:
+            booking.failed(self._clock.now())
+            _log.error("own timings not merged", extra={"reason": str(error)})
+        else:
+            booking.merged(each.download for each in merged)
 
     async def _merge_all(self) -> None:
         """Merge what has queued while the store was busy, in one transaction, until nothing has."""
@@ -101,7 +131,10 @@ class Pools:
                     group.fail(result)
                     continue
                 for judgement, each in zip(group.judged, result, strict=True):
-                    self._merged(judgement.upload, each, now)
+                    if group.own:
+                        self._note(each.download)
+                    else:
+                        self._merged(judgement.upload, each, now)
                 group.merged.set_result(result)
 
     def _merged(self, upload: Upload, each: Merged, now: float) -> None:
@@ -133,6 +166,8 @@ class Pools:
         reason = implausible(upload.statistics, rows, self._catalogue.terms.limits)
         reason = reason or self.claims.objection(upload, rows, now)
         trust, rules = self.claims.trust(upload.device), self._catalogue.rules(upload.key)
+        if self.booking is not None and self.booking.books(upload.key):
+            trust = 0.0  # counted and kept, and not believed: this server knows it better
         return Judged(upload, reason, trust, rules)
 
     async def group(
@@ -252,6 +287,10 @@ class Pools:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        if self._booking is not None:
+            await self._booking
+        if self.booking is not None and (rest := self.booking.rest()):
+            await self._book(self.booking, rest)
         if self._merger is not None:
             await self._merger
         self._thread.shutdown(wait=True)

@@ -60,6 +60,7 @@ class ServerOptions:
     largest_message: int = 64 << 20  # bytes; VGG-16's largest crossing tensor has 12.8 MB
     in_flight: int = 128 << 20  # bytes of requests at a time, of all callers
     quotas: QuotaOptions = field(default_factory=QuotaOptions)
+    books: bool = True  # times its back-ends itself; False: devices are believed about them
     observed: bool = True  # remember what devices do, for the page, Status and metrics
     keep_days: float = 365.0  # what nobody used for longer is forgotten
     drain_seconds: float = 10.0  # how long a shutdown waits for running requests
@@ -161,7 +162,9 @@ class EdgeServer:
     async def __aenter__(self) -> EdgeServer:
         options = self.options
         happenings = self.recorder.happenings
-        self.pools = Pools(open_store(options.store), self.catalogue, self.clock, happenings)
+        self.pools = Pools(
+            open_store(options.store), self.catalogue, self.clock, happenings, options.books
+        )
         try:
             self._server = grpc.aio.server(
                 options=_grpc_options(options.largest_message, self.single)

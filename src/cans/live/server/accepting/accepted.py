@@ -89,7 +89,7 @@ class AcceptedModels:
 
     async def take(self, piece: ModelPiece, catalogue: Catalogue) -> ModelReceipt:
         """A piece of a model; the last one has it served. `Refused` says why not."""
-        if catalogue.has(piece.model):
+        if catalogue.offers(piece.model):
             return ModelReceipt(tuple(each.size for each in piece.files), ready=True)
         if (reason := self._refused.get((piece.model, piece.shapes))) is not None:
             raise Refused(reason)
@@ -97,7 +97,7 @@ class AcceptedModels:
             have = await asyncio.to_thread(self._arriving.take, piece)
             if not self._arriving.is_complete(piece, have):
                 return ModelReceipt(have)
-            if not catalogue.has(piece.model):
+            if not catalogue.offers(piece.model):
                 await self._serve(piece, catalogue)
         return ModelReceipt(have, ready=True)
 

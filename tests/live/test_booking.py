@@ -1,0 +1,117 @@
+"""The server books its own time: what devices say of it is counted, kept, and never believed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cans.learning import PoolKey, SufficientStatistics, Upload
+from cans.live.device.hooked import HookedDevice as Device
+from cans.live.device.hooks import Hooks
+from cans.live.server.booking import AT_ONCE, PER_SECOND, Booking
+from cans.live.store import open_store
+from cans.live.wire.link import Link
+from cans.live.wire.messages import SyncRequest
+from tests.live.faults import wait_until
+from tests.live.ledger import Ledger, arrived, unsent
+from tests.live.running import Running, running, terms
+from tests.live.toy import example, toy
+
+BLOCK = 0.002  # seconds, on the server
+
+
+def pool_of(server: Running, part: str = "server"):
+    return next(each for each in server.store().accounts() if each.key.part == part)
+
+
+def per_block_ms(server: Running) -> float:
+    """What the pool says of one block, by the best-known row of the table."""
+    statistics = pool_of(server).pool.statistics
+    return float(statistics.b[0] / statistics.sigma[0, 0]) / 4  # features are scaled to 4 blocks
+
+
+def test_the_pool_is_what_the_server_has_timed(tmp_path: Path) -> None:
+    """Every back-end is booked once, also what was left when the server stopped; what its devices
+    say of it is counted beside, and weighs nothing."""
+    url, book = f"sqlite:{tmp_path / 'pools.sqlite'}", Ledger()
+    with running(toy(block_seconds=BLOCK), terms=terms("cans", fresh_pools=True), books=True,
+                 store=url) as server:  # fmt: skip
+        with Device(server.address, toy(block_seconds=0.02), state=tmp_path / "d",
+                    hooks=Hooks(force=0, stopwatch=book)) as device:  # fmt: skip
+            for _ in range(40):
+                device.infer(example())
+            device.settle()
+        assert per_block_ms(server) == pytest.approx(1e3 * BLOCK, rel=0.5)
+        assert server.server.pools.booking is not None
+        assert server.server.pools.booking.count == 40
+    with closing(open_store(url)) as store:
+        (account,) = (each for each in store.accounts() if each.key.part == "server")
+        (mine,) = (each for each in device._experience.state.records if each.key == account.key)
+        observed = sum(each.server is not None for _, each in book.rounds)
+        twice = mine.sent.count if mine.sent is not None and arrived(store, device, mine) else 0
+        assert account.total + unsent(mine).count - twice == observed + 40
+        assert account.pool.statistics.weight <= 40.0
+
+
+@pytest.mark.parametrize("factor", [100.0, 0.01])
+def test_a_lie_about_the_server_moves_nothing(tmp_path: Path, factor: float) -> None:
+    model = toy(block_seconds=BLOCK)
+    with running(model, terms=terms("cans", fresh_pools=True), books=True) as server:
+        with Device(server.address, toy(block_seconds=0.02), state=tmp_path) as device:
+            device.hooks.force = 0
+            for _ in range(30):
+                device.infer(example())
+            device.settle()
+        wait_until(lambda: pool_of(server).pool.statistics.weight > 10)
+        before = pool_of(server).pool.statistics
+        key = PoolKey(model.digest, model.table.version, "cans", "server", "everyone")
+        lie = SufficientStatistics.of(model.table.server[0], 8.0 * factor)
+        link = Link(server.address)
+        for sequence in range(20):
+            upload = Upload("liar", "first", key, pool_of(server).pool.epoch, sequence, lie)
+            reply = link.sync(SyncRequest((upload,)), 10.0).result(10.0)
+            assert not reply.pools[0].refused, "an older device says it in good faith"
+        link.close()
+        after = pool_of(server)
+        np.testing.assert_array_equal(after.pool.statistics.sigma, before.sigma)
+        np.testing.assert_array_equal(after.pool.statistics.b, before.b)
+        assert after.pool.statistics.count == before.count + 20
+        assert after.pool.epoch == 0
+        assert after.pool.doubted is not None
+
+
+def test_only_what_explains_the_server_alone_is_its_own() -> None:
+    model = toy()
+    offered = {model.digest: model}.get
+    key = PoolKey(model.digest, model.table.version, "cans", "server", "everyone")
+    own = Booking(terms("cans"), offered)
+    assert own.books(key)
+    assert not own.books(key._replace(part="link"))
+    assert not own.books(key._replace(model="another"))
+    joint = Booking(terms("fedlinucb-dw"), offered)  # its back part is link and server in one
+    assert not joint.books(key._replace(policy="fedlinucb-dw", part="back"))
+    assert joint.timed(model, 0, "float32", 5.0, 0.0) == ()
+    varying = replace(model, rows=object())  # features that only the device knows
+    assert not Booking(terms("cans"), {model.digest: varying}.get).books(key)
+
+
+def test_what_a_store_did_not_take_goes_again() -> None:
+    model = toy()
+    booking = Booking(terms("cans"), {model.digest: model}.get)
+    (first,) = booking.timed(model, 0, "float32", 5.0, 10.0)
+    booking.failed(10.0)
+    assert booking.timed(model, 0, "float32", 5.0, 10.5) == ()
+    assert booking.timed(model, 1, "float32", 4.0, 11.5) == (first,)
+    assert sum(each.statistics.count for each in booking.rest()) == 1, "the same number, once"
+
+
+def test_a_busy_server_books_some_of_what_it_does() -> None:
+    model = toy()
+    booking = Booking(terms("cans"), {model.digest: model}.get)
+    for i in range(10_000):  # a thousand a second
+        booking.timed(model, i % 4, "float32", 5.0, i / 1000)
+    assert AT_ONCE + 9 * PER_SECOND < booking.count < AT_ONCE + 11 * PER_SECOND
