@@ -18,6 +18,7 @@ USES = """
 import os, signal, sys, threading
 import numpy as np
 import cans
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 device = cans.Device({server!r}, "mobilenet_v2", state={state!r}, connect_seconds=2.0)
 picture = np.zeros((1, 3, 224, 224), np.float32)
 for _ in range(25):  # a point that is used 20 times gets a fused half, built in the background
