@@ -168,9 +168,10 @@ class EdgeService:
         finally:
             self._leave(header.device)
             merged = await merging
-        if not answer.warming:  # without what waiting behind its own requests cost this one
-            others_ms = max(answer.queue_ms - ahead * answer.compute_ms, 0.0)
-            server_ms = answer.compute_ms + others_ms
+        if not answer.warming:
+            # A wait that is told is not learned, nor one behind the device's own requests.
+            waited_ms = max(answer.queue_ms - ahead * answer.compute_ms, 0.0)
+            server_ms = answer.compute_ms + (0.0 if self._load.tells else waited_ms)
             self._pools.timed(model, header.point, header.codec, server_ms)
         now = self._clock.now()
         self._happenings.add(

@@ -34,7 +34,7 @@ class ServerLoad:
     ) -> None:
         """`tells`: the fleet's policy is aware of load."""
         self._pool = pool
-        self._tells = tells
+        self.tells = tells
         self._clock = clock
         self._heard: dict[str, float] = {}  # device -> when
         self._told: dict[str, float] = {}
@@ -60,7 +60,7 @@ class ServerLoad:
         return self._load(device, model, device)
 
     def _load(self, device: str, model: str, whose: str) -> Load | None:
-        if not self._tells:
+        if not self.tells:
             return None
         now, model = self._clock(), model or self._last_model
         if device:
@@ -80,7 +80,7 @@ class ServerLoad:
 
     def quote(self, request: QuoteRequest, caller: Caller) -> tuple[Load | None, bool]:
         """The load of this moment, one caller after the other, and whether work is welcome."""
-        if not self._tells:
+        if not self.tells:
             raise Refused("this server's policy does not ask for quotes", "UNIMPLEMENTED")
         device, whose, now = request.device, _whose(request.device, caller), self._clock()
         self.heard(device)
@@ -108,7 +108,7 @@ class ServerLoad:
         self, watching: Callable[[], Iterable[str]], tell: Callable[[str], None]
     ) -> None:
         """While the server is in use, have those told who watch and have not heard of it."""
-        while self._tells:
+        while self.tells:
             await asyncio.sleep(TICK_S)
             load = self.told()
             if load is None or max(load.utilisation, load.recent) < ASK_ABOVE or load.joined <= 1:
