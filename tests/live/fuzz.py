@@ -17,7 +17,7 @@ from cans.live.wire.proto import edge, open_inference
 from tests.live.values import statistics
 
 Message = tuple[str, bytes, set[str]]  # method, bytes, statuses that are right
-OURS = ("Join", "Infer", "Sync")
+OURS = ("Join", "Infer", "Sync", "Quote")
 PATH = "/cans.v1.Edge/"
 THEIRS = "/inference.GRPCInferenceService/"
 SMALL = 1 << 20  # the largest message of the server under test

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 PATH = "/cans.v1.Edge/"
-METHODS = ("Join", "Infer", "Sync", "Probe")
+METHODS = ("Join", "Infer", "Sync", "Probe", "Quote")
 
 
 class MutatingServer(grpc.GenericRpcHandler):

@@ -34,6 +34,8 @@ def survive(folder: Path, count: int, seed: int, caplog: pytest.LogCaptureFixtur
         ) as device,
     ):
         server.share = 0.5
+        quotes = device._requests.decisions.quotes
+        quotes.wanted = lambda asked, *_: asked is not None  # type: ignore[method-assign]
         number = 0
         while server.mutated.total() < count:
             device.hooks.force = number % 5 if number % 3 else None

@@ -57,7 +57,7 @@ def test_waits_are_those_of_queueing_theory(devices, workers, load) -> None:
     crowd = Crowd(workers, pauses=pauses, assigned=choices)
     record = play(world, policy_named("local"), Hyperparameters(), episode, crowd)
     assert mean_ms(record) == pytest.approx(
-        thinking(world, 1e3 * pause, workers)(choices), rel=0.1 if workers == 1 else 0.2
+        thinking(times_of(world), 1e3 * pause, workers)(choices), rel=0.1 if workers == 1 else 0.2
     )
 
 
@@ -78,8 +78,9 @@ def test_the_planner_finds_what_trying_everything_finds(seed, at_once) -> None:
     rng = np.random.default_rng(seed)
     world = world_of(random_table(rng.random, 5), 4, rng)
     pause = pause_of(world, float(rng.uniform(0.3, 2.0)), 1)
-    cost = barrier(world, 1) if at_once else thinking(world, 1e3 * pause, 1)
-    found, best = cost(allocate(world, cost)), cost(exhaustive(world, cost))
+    times = times_of(world)
+    cost = barrier(times, 1) if at_once else thinking(times, 1e3 * pause, 1)
+    found, best = cost(allocate(times, cost)), cost(exhaustive(times, cost))
     assert found <= best * 1.02
 
 

@@ -16,7 +16,7 @@ from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.learning.policies import POLICIES, Choose, Hyperparameters, Policy
 from cans.own_policy import find_policy, owned
 from cans.simulation.engines.crowd import Crowd, CrowdRecord, play
-from cans.simulation.engines.crowd_plan import allocate, barrier, thinking
+from cans.simulation.engines.crowd_plan import allocate, barrier, thinking, times_of
 from cans.simulation.worlds.crowded import crowded, pause_of
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped
@@ -164,11 +164,12 @@ def planned(what: CrowdSettings, crowd: Crowd) -> Crowd:
 @cache
 def _assignment(what: CrowdSettings) -> tuple[int, ...]:
     world = what.make_world()
+    times = times_of(world)
     if what.at_once:
-        cost = barrier(world, what.workers)
+        cost = barrier(times, what.workers)
     else:
-        cost = thinking(world, 1e3 * _pause(what, world), what.workers)
-    return tuple(allocate(world, cost).tolist())
+        cost = thinking(times, 1e3 * _pause(what, world), what.workers)
+    return tuple(allocate(times, cost).tolist())
 
 
 def simulate_crowd(

@@ -139,6 +139,9 @@ def serve(
     keep_days: Annotated[
         float, typer.Option(help="Forget pools and devices that nobody used for so long.")
     ] = 365.0,
+    slowdown: Annotated[
+        float, typer.Option(hidden=True, help="Testbed: back-ends take K times as long.")
+    ] = 1.0,
     log: Annotated[str, typer.Option(help="json or text.")] = "text",
     config: ConfigOption = None,
 ) -> None:
@@ -209,6 +212,11 @@ def serve(
 
         for each in models:
             prepare_backs(each)
+    if slowdown != 1.0:
+        from cans.live.stretching import stretch
+
+        for each in models:
+            stretch(each, slowdown)
 
     def ready(server: EdgeServer) -> None:
         if metrics is not None:

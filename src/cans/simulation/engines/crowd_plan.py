@@ -13,6 +13,7 @@ from collections.abc import Callable
 from heapq import heapreplace
 from itertools import product
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,18 +23,40 @@ from cans.simulation.worlds.world import World
 Cost = Callable[[IntArray], float]
 """(devices,) choices -> mean latency of an inference, milliseconds."""
 
+
+class Times(NamedTuple):
+    """(devices, choices) milliseconds, the last choice being to stay local."""
+
+    alone: Array  # beside the server
+    service: Array  # at it
+    place_of: IntArray  # (devices,) those of one place are alike
+
+    @property
+    def local(self) -> int:
+        return int(self.alone.shape[1]) - 1
+
+    def of(self, choices: IntArray) -> tuple[Array, Array]:
+        """(devices,) of an assignment."""
+        devices = np.arange(len(choices))
+        return self.alone[devices, choices], self.service[devices, choices]
+
+
+def times_of(world: World) -> Times:
+    """What a world's devices take, all parameters known."""
+    segments = np.array([world.segments_ms(device) for device in range(world.devices)])
+    return Times(segments[:, 0] + segments[:, 1], segments[:, 2], world.place_of)
+
+
 PRICES = (0.0, *np.geomspace(0.01, 1e3, 80).tolist())
 SETTLING = 30  # steps until waits and rates agree
 ROUNDS = 20  # of improvement, at most; it settles in a few
 
 
-def thinking(world: World, think_ms: float, workers: float) -> Cost:
+def thinking(times: Times, think_ms: float, workers: float) -> Cost:
     """The cost where every device pauses for about `think_ms` between two inferences."""
-    alone, service = times_of(world)
 
     def cost(choices: IntArray) -> float:
-        devices = np.arange(world.devices)
-        own, work = alone[devices, choices], service[devices, choices]
+        own, work = times.of(choices)
         return float((own + work + waits_ms(own, work, think_ms, workers)).mean())
 
     return cost
@@ -58,48 +81,39 @@ def waits_ms(alone: Array, service: Array, think_ms: float, workers: float) -> A
     return waits
 
 
-def barrier(world: World, workers: float) -> Cost:
+def barrier(times: Times, workers: float) -> Cost:
     """The cost where all devices ask at the same moment, and again when all are done."""
-    alone, service = times_of(world)
 
     def cost(choices: IntArray) -> float:
-        devices = np.arange(world.devices)
-        own, work = alone[devices, choices], service[devices, choices]
-        total = float(own[choices == world.table.local].sum())
-        free = [0.0] * (int(workers) if workers < inf else world.devices)
-        remote = np.flatnonzero(choices != world.table.local)
+        own, work = times.of(choices)
+        total = float(own[choices == times.local].sum())
+        free = [0.0] * (int(workers) if workers < inf else len(choices))
+        remote = np.flatnonzero(choices != times.local)
         for device in remote[np.argsort(own[remote], kind="stable")]:
             begins = max(free[0], float(own[device]))
             heapreplace(free, begins + float(work[device]))
             total += begins + float(work[device])
-        return total / world.devices
+        return total / len(choices)
 
     return cost
 
 
-def times_of(world: World) -> tuple[Array, Array]:
-    """(devices, choices) milliseconds beside the server, and at it."""
-    segments = np.array([world.segments_ms(device) for device in range(world.devices)])
-    return segments[:, 0] + segments[:, 1], segments[:, 2]
-
-
-def allocate(world: World, cost: Cost) -> IntArray:
+def allocate(times: Times, cost: Cost) -> IntArray:
     """(devices,) the best choices that the planner finds."""
-    alone, service = times_of(world)
-    priced = [(alone + (1.0 + price) * service).argmin(axis=1) for price in PRICES]
+    priced = [(times.alone + (1.0 + price) * times.service).argmin(axis=1) for price in PRICES]
     starts = {tuple(each.tolist()): each for each in priced}
-    starts[(world.table.local,)] = np.full(world.devices, world.table.local)
+    starts[(times.local,)] = np.full(len(times.alone), times.local)
     worthwhile = np.unique(np.concatenate(list(starts.values())))
-    tried = [_improved(world, cost, start, worthwhile) for start in starts.values()]
+    tried = [_improved(times, cost, start, worthwhile) for start in starts.values()]
     return min(tried, key=cost)
 
 
-def _improved(world: World, cost: Cost, start: IntArray, worthwhile: IntArray) -> IntArray:
+def _improved(times: Times, cost: Cost, start: IntArray, worthwhile: IntArray) -> IntArray:
     choices, value = start.copy(), cost(start)
     for _ in range(ROUNDS):
         before = value
-        for place, old in {(int(p), int(c)) for p, c in zip(world.place_of, choices, strict=True)}:
-            alike = np.flatnonzero((world.place_of == place) & (choices == old))
+        for place, old in {(int(p), int(c)) for p, c in zip(times.place_of, choices, strict=True)}:
+            alike = np.flatnonzero((times.place_of == place) & (choices == old))
             for new in worthwhile.tolist():
                 if new == old:
                     continue
@@ -110,7 +124,7 @@ def _improved(world: World, cost: Cost, start: IntArray, worthwhile: IntArray) -
                     moved = cost(trial)
                     if moved < value * (1 - 1e-9) or (value == inf and moved < inf):
                         choices, value = trial, moved
-                        alike = np.flatnonzero((world.place_of == place) & (choices == old))
+                        alike = np.flatnonzero((times.place_of == place) & (choices == old))
                         continue
                     count *= 2
         if not value < before * (1 - 1e-6):
@@ -118,7 +132,7 @@ def _improved(world: World, cost: Cost, start: IntArray, worthwhile: IntArray) -
     return choices
 
 
-def exhaustive(world: World, cost: Cost) -> IntArray:
+def exhaustive(times: Times, cost: Cost) -> IntArray:
     """The best of all assignments; for very small fleets and tables."""
-    every = product(range(world.table.choices), repeat=world.devices)
+    every = product(range(times.local + 1), repeat=len(times.alone))
     return np.array(min(every, key=lambda choices: cost(np.array(choices))))

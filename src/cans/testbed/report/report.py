@@ -64,6 +64,7 @@ def print_report(document: dict[str, Any]) -> None:
         console.print(table)
         _print_policies(console, model)
         _print_excess(console, model)
+        _print_contention(console, model)
         for phase, policies in model.get("after_change", {}).items():
             table = Table("policy", f"back after (links change in round {phase})", "first 50",
                           "after 50")  # fmt: skip
@@ -97,6 +98,21 @@ def _print_policies(console: Any, model: dict[str, Any]) -> None:
             "-" if below is None else f"{below:.1f} %", _ms(found["energy_mj"]),
         )  # fmt: skip
     console.print(table)
+
+
+def _print_contention(console: Any, model: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table("policy", "early / linucb", "later / joint", "wait, ms", "stayed local", "late",
+                  "refused", "not answered")  # fmt: skip
+    for label, found in model.get("contention", {}).items():
+        table.add_row(
+            label, _ratio(found["early_over_linucb"]), _ratio(found["later_over_joint"]),
+            _ms(found["mean_wait_ms"]), f"{found['stayed_local']:.0%}", str(found["late"]),
+            str(found["refused"]), str(found["not_answered"]),
+        )  # fmt: skip
+    if table.rows:
+        console.print(table)
 
 
 def _print_excess(console: Any, model: dict[str, Any]) -> None:

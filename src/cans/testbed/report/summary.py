@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from math import inf
 from statistics import fmean, median
 from typing import Any
 
@@ -38,6 +39,10 @@ def summarise(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
             for label in labels
             if label != FIXED
         }
+    if experiment.mode == "free-running":
+        document["contention"] = {
+            label: _contention(label, by_policy, experiment) for label in labels
+        }
     if experiment.changes and FIXED in by_policy:
         document["after_change"] = {
             str(phase): {
@@ -59,8 +64,11 @@ def _answered(rows: Sequence[Row]) -> list[Row]:
 
 
 def _mean(rows: Sequence[Row]) -> float | None:
-    found = [latency_ms(row) for row in _answered(rows)]
-    return fmean(found) if found else None
+    """All devices count alike, however many inferences each has made."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in _answered(rows):
+        found[row["device"]].append(latency_ms(row))
+    return fmean(map(fmean, found.values())) if found else None
 
 
 def _policy(rows: Sequence[Row], firsts: Sequence[int]) -> dict[str, Any]:
@@ -116,6 +124,35 @@ def _gaps(
             below = 100 * (linucb - own) / linucb
             found[label][n] = {"gap_closed": share, "percent_below_linucb": below}
     return found
+
+
+def _contention(
+    label: str, by_policy: dict[str, list[Row]], experiment: Experiment
+) -> dict[str, Any]:
+    """How a policy does in a crowd: early beside LinUCB, later beside the joint assignment."""
+    early = min(FIRST[0], experiment.rounds)
+
+    def ratio(to: str | None, start: int, stop: float) -> float | None:
+        own, other = (
+            _mean([row for row in by_policy.get(name or "", ()) if start <= row["round"] < stop])
+            for name in (label, to)
+        )
+        return own / other if own is not None and other else None
+
+    rows = by_policy[label]
+    fallbacks = [row["fallback"] for row in _answered(rows) if row["fallback"]]
+    late = sum("as quickly as it used to" in each for each in fallbacks)
+    linucb = next((each.label for each in experiment.policies if each.name == "linucb"), None)
+    waits = [row["queue_ms"] for row in _answered(rows) if row["queue_ms"] is not None]
+    return {
+        "early_over_linucb": ratio(linucb, 0, early),
+        "later_over_joint": ratio(FIXED, early, inf),
+        "mean_wait_ms": fmean(waits) if waits else None,
+        "stayed_local": sum(row["answered_by"] == "device" for row in _answered(rows)) / len(rows),
+        "late": late,
+        "refused": len(fallbacks) - late,
+        "not_answered": len(rows) - len(_answered(rows)),
+    }
 
 
 def _recovery(

@@ -9,7 +9,7 @@ from typing import Any
 from cans.errors import InputError
 from cans.learning import Hyperparameters, policy_named
 
-MODES = ("one-at-a-time", "concurrent")
+MODES = ("one-at-a-time", "concurrent", "free-running")
 NETWORKS = ("auto", "namespaces", "loopback")
 
 
@@ -77,6 +77,7 @@ class PolicyChoice:
     beta_ms: float | None = None
     alpha: float | None = None
     ridge: float | None = None
+    selfish: bool = False  # its devices do not care how long others wait for them
 
     def __post_init__(self) -> None:
         policy = policy_named(self.name)
@@ -103,7 +104,11 @@ class Experiment:
     title: str = ""
     models: tuple[str, ...] = ("mobilenet_v2",)  # built-in names or ONNX files, one after another
     rounds: int = 100  # inferences of each device under each policy
-    mode: str = "one-at-a-time"  # or "concurrent": all devices of a policy at once
+    mode: str = "one-at-a-time"  # or "concurrent": all devices of a policy at once, and again when
+    # all are done; or "free-running": each asks again when it has its answer, after a pause
+    pause_ms: float = 0.0  # free-running: mean of those pauses
+    turn: int = 10  # free-running: inferences of the slowest device before the next policy's turn
+    server_slowdown: float = 1.0  # so many times slower than this machine
     seed: int = 1  # of inputs and random choices
     features: str = "rich"
     codecs: tuple[str, ...] = ("float32",)
@@ -131,11 +136,15 @@ class Experiment:
         _require(self.rest_ms >= 0, "rest_ms must not be negative")
         _require(self.policies_at_once >= 1, "policies_at_once must be at least 1")
         _require(self.workers >= 1, "workers must be at least 1")
+        _require(self.pause_ms >= 0 and self.turn >= 1, "pause_ms >= 0 and turn >= 1, please")
+        _require(1 <= self.server_slowdown <= 1000, "server_slowdown must be 1 to 1000")
         labels = [each.label for each in self.policies]
         _require(len(set(labels)) == len(labels), "two policies have the same label")
         named = {each.network for each in self.links}
         for group in self.devices:
             _require(group.network in named, f"{group.type}: no [[links]] named {group.network!r}")
+        steady = self.mode != "free-running" or not (self.changes or self.outages)
+        _require(steady, "free-running devices have no rounds in which something could happen")
         for change in self.changes:
             _require(change.network in named, f"a change of unknown network {change.network!r}")
 

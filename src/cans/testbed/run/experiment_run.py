@@ -18,6 +18,7 @@ import numpy as np
 from cans.errors import RunError
 from cans.testbed.report.records import FIXED, SWEEP, Row, row_of
 from cans.testbed.run.calibration import Calibration, calibrate
+from cans.testbed.run.contention import FreeRunning, jointly_best
 from cans.testbed.run.experiment import Experiment, PolicyChoice
 from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.layout import ChoiceInfo, DeviceSeat, choices, seats
@@ -163,15 +164,21 @@ class Testbed:
                 self._record(answer, seat, SWEEP, phase)
                 self._rest()
 
-            self.outcome.swept[phase] = sweep(
-                self.reference, self.outcome.choices, self.experiment.sweep_runs, record
-            )
+            swept = sweep(self.reference, self.outcome.choices, self.experiment.sweep_runs, record)
+            if self.experiment.mode == "free-running":
+                rows = [row for row in self.outcome.rows if row["round"] == phase]
+                joint = jointly_best(self.experiment, self.seats, self.outcome.choices, rows)
+                swept = replace(swept, best=joint)
+            self.outcome.swept[phase] = swept
         self._change_links(0)
 
     # --- the rounds ---
 
     def run_rounds(self) -> None:
         """Policies take turns in an order that changes with every round and device."""
+        if self.experiment.mode == "free-running":
+            self._run_freely()
+            return
         phases = self.experiment.phases()
         for round_ in range(self.experiment.rounds):
             self._server_up_or_down(round_)
@@ -186,6 +193,23 @@ class Testbed:
                 self._concurrent_round(round_)
             else:
                 self._round_one_at_a_time(round_)
+
+    def _run_freely(self) -> None:
+        """Policies take turns of several inferences: a server has to fill up before it is full."""
+        rounds, turn = self.experiment.rounds, self.experiment.turn
+        playing = {fleet.label: FreeRunning(self.experiment, fleet) for fleet in self.fleets}
+        self._force_best(0)
+        for first in range(0, rounds, turn):
+            self._say(f"round {first} of {rounds}")
+            for fleet in self._in_turn(first):
+                label = fleet.label
+
+                def record(
+                    answer: dict[str, Any], seat: DeviceSeat, n: int, label: str = label
+                ) -> None:
+                    self._record(answer, seat, label, n)
+
+                playing[label].play(min(turn, rounds - first), record)
 
     def _in_turn(self, round_: int, device: int = 0) -> list[ProcessFleet]:
         """All fleets, in an order that nobody can profit from: no policy always follows another."""

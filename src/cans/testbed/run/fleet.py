@@ -59,6 +59,7 @@ class ProcessFleet:
         words = ["serve", "--model", self.model, "--listen", self.address]
         words += ["--store", f"sqlite:{self._folder / 'pools.sqlite'}"]
         words += ["--policy", self.policy.name, "--workers", str(experiment.workers)]
+        words += ["--slowdown", repr(experiment.server_slowdown)]
         words += table_words(experiment)
         for name, value in self.policy.numbers().items():
             if value is not None:
@@ -83,6 +84,7 @@ class ProcessFleet:
         words += ["--type", group.type, "--network", group.network, "--name", seat.name]
         words += ["--state", str(self._folder / seat.name), "--seed", str(seed)]
         words += ["--slowdown", repr(group.slowdown)]
+        words += ["--selfish"] if self.policy.selfish else []
         return [*words, *(["--prepare"] if self.experiment.prepare else [])]
 
     def wait_until_ready(self) -> None:
