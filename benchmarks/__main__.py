@@ -52,6 +52,8 @@ def rounded(value: Any) -> Any:
         return float(f"{value:.4g}")
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
     return value
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 
+from cans.errors import CansError
 from cans.learning import DeviceIdentity, SufficientStatistics, Upload
 from cans.learning.part import pool_key
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
-from cans.live.wire.messages import JoinRequest, SyncRequest, WatchRequest, Welcome
-
-UPLOADS = 0.05  # per inference, of a light client: the most that a settled device may
+from cans.live.wire.messages import JoinRequest, SyncReply, SyncRequest, WatchRequest, Welcome
 
 
 @dataclass
@@ -25,55 +26,154 @@ class Tally:
 
     requests: int = 0
     fallbacks: int = 0
-    messages: int = 0  # uploads and news
-    nbytes: int = 0  # of them
+    uploads: int = 0  # parts; several travel in one message
+    messages: int = 0  # with uploads, and with news
+    nbytes: int = 0  # of them, and of the answers to uploads
     times: list[float] = field(default_factory=list)  # ms of answers
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def learned(self, nbytes: int) -> None:
+    def answered(self, seconds: float, fallback: bool) -> None:
         with self.lock:
-            self.messages += 1
+            self.requests += 1
+            self.fallbacks += fallback
+            self.times.append(seconds * 1e3)
+
+    def learned(self, nbytes: int, uploads: int = 0, messages: int = 1) -> None:
+        with self.lock:
+            self.messages += messages
+            self.uploads += uploads
             self.nbytes += nbytes
 
-    def forget(self) -> None:
-        with self.lock:
-            self.requests = self.fallbacks = self.messages = self.nbytes = 0
-            self.times = []
+
+# --- real devices --------------------------------------------------------------------------------
 
 
-def count(device: Any, tally: Tally) -> None:
-    """Count what a device's link says and hears about learning."""
-    link = device._contact.links[0]
-    sync, watch = link.sync, link.watch
+class RealFleet:
+    """`cans.Device`s in threads of this process, each forced to choice 0."""
 
-    def counted_sync(request: Any, seconds: float) -> Any:
-        tally.learned(len(request.to_bytes()))
-        return sync(request, seconds)
+    def __init__(self, port: int, devices: int, folder: Path) -> None:
+        from tests.live.toy import toy
 
-    def counted_watch(request: Any) -> Any:
-        stream = watch(request)
-        read = stream._read
+        from cans.live.device.hooked import HookedDevice
+        from cans.live.device.hooks import Hooks
 
-        def counted(data: bytes) -> Any:
-            tally.learned(len(data))
-            return read(data)
+        self.tally = Tally()
+        self.devices = [
+            HookedDevice(
+                f"127.0.0.1:{port}", toy(), "rpi5", state=folder / f"{port}-{i}", seed=i,
+                connect_seconds=60.0, hooks=Hooks(force=0),
+            )
+            for i in range(devices)
+        ]  # fmt: skip
+        for device in self.devices:
+            self._count(device._contact.links[0])
 
-        stream._read = counted
-        return stream
+    def _count(self, link: Any) -> None:
+        """Count what a device's link says and hears about learning; the fleet's tally may change
+        meanwhile."""
+        sync, watch = link.sync, link.watch
 
-    link.sync, link.watch = counted_sync, counted_watch
+        def counted_sync(request: SyncRequest, seconds: float) -> Any:
+            pending = sync(request, seconds)
+            if request.uploads:
+                uploads = SyncRequest(request.uploads)  # an account that rides along is no learning
+                self.tally.learned(len(uploads.to_bytes()), len(request.uploads))
+                pending.when_done(lambda: self._count_answer(pending))
+            return pending
+
+        def counted_watch(request: WatchRequest) -> Any:
+            stream = watch(request)
+            read = stream._read
+
+            def counted(data: bytes) -> Any:
+                self.tally.learned(len(data))
+                return read(data)
+
+            stream._read = counted
+            return stream
+
+        link.sync, link.watch = counted_sync, counted_watch
+
+    def _count_answer(self, pending: Any) -> None:
+        try:
+            answer: SyncReply = pending.result()
+        except CansError:
+            return
+        self.tally.learned(len(answer.to_bytes()), messages=0)
+
+    def play(self, requests: int, rate: float) -> None:
+        """So many requests of each device, so many a second, evenly spread over the devices."""
+        begin = time.monotonic() + 0.1
+        offsets = np.arange(len(self.devices)) / len(self.devices) / rate
+        threads = [
+            threading.Thread(target=self._infer, args=(device, requests, rate, begin + offset))
+            for device, offset in zip(self.devices, offsets, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _infer(self, device: Any, requests: int, rate: float, begin: float) -> None:
+        from tests.live.toy import example
+
+        inputs = example()
+        for i in range(requests):
+            time.sleep(max(begin + i / rate - time.monotonic(), 0.0))
+            start = time.perf_counter()
+            try:
+                fallback = bool(device.run(inputs).report.fallback)
+            except CansError:
+                fallback = True
+            self.tally.answered(time.perf_counter() - start, fallback)
+
+    def close(self) -> None:
+        for device in self.devices:
+            device.close()
 
 
-class Client:
+# --- light clients -------------------------------------------------------------------------------
+
+
+class LightFleet:
+    """Clients that speak the real wire and compute nothing, all in one event loop."""
+
+    def __init__(self, port: int, devices: int, uploads: float) -> None:
+        self.tally = Tally()
+        self._clients = [_Client(port, self, i, uploads) for i in range(devices)]
+        self._watching: list[asyncio.Task[None]] = []
+
+    async def join(self) -> None:
+        for some in range(0, len(self._clients), 100):
+            await asyncio.gather(*(each.join() for each in self._clients[some : some + 100]))
+        self._watching = [asyncio.create_task(each.watch()) for each in self._clients if each.keys]
+
+    async def play(self, requests: int, rate: float) -> None:
+        offsets = np.arange(len(self._clients)) / len(self._clients) / rate
+        await asyncio.gather(
+            *(each.play(requests, rate, offset)
+              for each, offset in zip(self._clients, offsets, strict=True))
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        for client in self._clients:
+            await client.channel.close()
+
+
+class _Client:
     """A device reduced to what it says and hears."""
 
-    def __init__(self, port: int, tally: Tally, number: int) -> None:
-        self.tally = tally
+    def __init__(self, port: int, fleet: LightFleet, number: int, uploads: float) -> None:
+        self.fleet = fleet
         self.number = number
+        self.uploads = uploads  # per inference and part
         self.channel = grpc.aio.insecure_channel(
             f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]
         )
-        self.sequence = 0
+        self.sequence: dict[str, int] = {}
         self.random = np.random.default_rng(number)
 
     async def join(self) -> None:
@@ -84,24 +184,18 @@ class Client:
         self.parts = [part for part in policy.parts if part.shared]
         self.keys = [pool_key(part, self.table, policy, who) for part in self.parts]
 
-    async def run(self, rate: float, offset: float) -> None:
-        watching = asyncio.create_task(self._watch()) if self.keys else None
-        try:
-            await asyncio.sleep(offset)
-            while True:
-                begin = time.perf_counter()
-                await self._infer()
-                took = time.perf_counter() - begin
-                self.tally.requests += 1
-                self.tally.times.append(took * 1e3)
-                if self.keys and self.random.random() < UPLOADS:
-                    await self._upload()
-                await asyncio.sleep(max(1.0 / rate - took, 0.0))
-        finally:
-            if watching is not None:
-                watching.cancel()
+    async def play(self, requests: int, rate: float, offset: float) -> None:
+        begin = time.monotonic() + offset
+        for i in range(requests):
+            await asyncio.sleep(max(begin + i / rate - time.monotonic(), 0.0))
+            start = time.perf_counter()
+            answered = await self._infer()
+            self.fleet.tally.answered(time.perf_counter() - start, not answered)
+            due = [part for part in range(len(self.keys)) if self.random.random() < self.uploads]
+            if due:
+                await self._upload(due)
 
-    async def _infer(self) -> None:
+    async def _infer(self) -> bool:
         header = InferHeader(
             self.who.device, "1", self.table.digest, self.table.version, 0, "float32",
             (TensorMeta("t0", "float32", (1, 64)),),
@@ -110,28 +204,25 @@ class Client:
         call = self.channel.unary_unary("/cans.v1.Edge/Infer")
         try:
             InferReply.from_bytes(await call(data, timeout=10))
-        except Exception:
-            self.tally.fallbacks += 1
+        except (CansError, grpc.RpcError):
+            return False
+        return True
 
-    async def _upload(self) -> None:
+    async def _upload(self, due: Sequence[int]) -> None:
         uploads = []
-        for part, key in zip(self.parts, self.keys, strict=True):
+        for number in due:
+            part, key = self.parts[number], self.keys[number]
             row = self.table.columns(part.explains)[1]
             ms = float(10.0 * row.sum() * (1 + 0.05 * self.random.standard_normal()))
+            sequence = self.sequence.get(part.name, 0)
+            self.sequence[part.name] = sequence + 1
             observed = SufficientStatistics.of(row, ms)
-            uploads.append(Upload(self.who.device, "1", key, 0, self.sequence, observed))
-        self.sequence += 1
+            uploads.append(Upload(self.who.device, "1", key, 0, sequence, observed))
         data = SyncRequest(tuple(uploads)).to_bytes()
-        self.tally.learned(len(data))
-        try:
-            await self.channel.unary_unary("/cans.v1.Edge/Sync")(data, timeout=30)
-        except Exception:
-            self.tally.fallbacks += 1
+        answer = await self.channel.unary_unary("/cans.v1.Edge/Sync")(data, timeout=30)
+        self.fleet.tally.learned(len(data) + len(answer), len(uploads))
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
         request = WatchRequest(self.who.device, dict.fromkeys(self.keys, (0, 0)))
         async for data in self.channel.unary_stream("/cans.v1.Edge/Watch")(request.to_bytes()):
-            self.tally.learned(len(data))
-
-    async def close(self) -> None:
-        await self.channel.close()
+            self.fleet.tally.learned(len(data))

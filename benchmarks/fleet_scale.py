@@ -1,259 +1,219 @@
-"""What learning costs a server as its fleet grows: policy `cans` against `offload`, side by side.
+"""What learning costs a server as its fleet grows: policy `cans` against `offload`, in turns.
 
-    python -m benchmarks.fleet_scale
+    python -m benchmarks fleet_scale
 
-Two servers of the toy model run at the same time, one under `cans` and one under `offload` (which
-learns nothing); both get the same requests at the same moments, all for point 0, so that the
-difference is what learning costs. Up to 200 devices are real `cans.Device`s; thousands are light
-clients, all in one process, that speak the real wire and upload at the rate of a device that has
-settled. Reported per policy: server CPU per request, messages and bytes about learning per device
-and minute, quantiles of what answers took, fallbacks; and the exponent of each in the number of
-devices.
+Two servers of the toy model, one under `cans` and one under `offload` (which learns nothing), each
+with a fleet of its own that always takes point 0, so that the difference is what learning costs.
+The fleets send in turns, at the same rate. Up to 200 devices are real `cans.Device`s that have
+each had 100 inferences before anything is measured; thousands are light clients, all in one
+process, that speak the real wire and upload as often as the 200 real ones did. Per policy: server
+CPU per request, messages and bytes about learning (uploads, their answers, news of pools),
+quantiles of what answers took, fallbacks; and the exponent of each in the number of devices.
+
+FLEET_SIZES=20,200 takes those sizes only, FLEET_TURNS=1 one turn instead of three.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.fleet_clients import Client, Tally, count
-from cans.errors import CansError
+from benchmarks.fleet_clients import LightFleet, RealFleet, Tally
+from benchmarks.fleet_server import ROOT, Served
 
-ROOT = Path(__file__).parent.parent
 POLICIES = ("cans", "offload")
 # Devices, and inferences a second of each: slow enough that the clients, which all share one
 # process, are not what is measured.
-REAL = ((20, 1.0), (100, 0.3), (200, 0.15))
-LIGHT = ((1000, 0.1), (5000, 0.02))
-SETTLE = 40.0  # seconds: young pools are worth more messages
-SECONDS = 20.0  # measured
-CPU_BAR, P99_BAR, GROWTH_BAR = 1.10, 1.5, 0.1
+REAL = {20: 1.0, 100: 1.0, 200: 0.5}
+LIGHT = {1000: 0.1, 5000: 0.04}
+SETTLE_REQUESTS = 100  # of each real device
+SETTLE_RATE = 120.0  # a second, of all of them
+TURN_REQUESTS = 2000  # about, of a fleet in a turn
+SHORTEST, LONGEST = 10.0, 25.0  # seconds of a turn
+LIGHT_UPLOADS = 0.01  # per inference and part, where the real ones were not asked
+CPU_BAR, P99_BAR, GROWTH_BAR, MESSAGES_BAR, BYTES_BAR = 1.10, 1.5, 0.1, 0.05, 20.0
 
 
-class Served:
-    """A server in a process of its own, as a user starts it, and the processor time it has used."""
+@dataclass
+class Side:
+    """One server, its fleet and what was measured of them."""
 
-    def __init__(self, policy: str, folder: Path) -> None:
-        command = [sys.executable, "-m", "benchmarks.fleet_scale", "serve", policy,
-                   str(folder / f"{policy}.sqlite")]  # fmt: skip
-        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        assert self.child.stdout is not None
-        self.port = int(self.child.stdout.readline())
-        self.tally = Tally()
+    served: Served
+    fleet: RealFleet | LightFleet
+    cpu_s: list[float] = field(default_factory=list)  # of the server in each turn
+    clients_s: float = 0.0  # of all clients in all turns
+    seconds: float = 0.0  # of all turns together
+    tallies: list[Tally] = field(default_factory=list)
 
-    def cpu(self) -> float:
-        """Seconds so far."""
-        words = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / 100.0
+    def begin(self) -> None:
+        self.fleet.tally = Tally()
+        self.cpu_s.append(-self.served.cpu())
+        self.clients_s -= time.process_time()
 
-    def stop(self) -> None:
-        self.child.terminate()
-        self.child.wait(60)
-        assert self.child.stdout is not None
-        self.child.stdout.close()
+    def end(self, seconds: float) -> None:
+        self.cpu_s[-1] += self.served.cpu()
+        self.clients_s += time.process_time()
+        self.seconds += seconds
+        self.tallies.append(self.fleet.tally)
 
+    def report(self, devices: int) -> dict[str, Any]:
+        def total(name: str) -> int:
+            return sum(getattr(each, name) for each in self.tallies)
 
-def serve(policy: str, store: str) -> None:
-    from tests.live.toy import toy
-
-    from cans.learning import policy_named
-    from cans.live.server.server import ServerOptions
-    from cans.live.server.server import serve as serve_models
-    from cans.live.wire.terms import Terms
-
-    chosen = policy_named(policy)
-    terms = Terms(chosen, fresh_pools=chosen.fresh)
-    options = ServerOptions(terms, "127.0.0.1:0", f"sqlite:{store}", queue=256)
-    asyncio.run(serve_models([toy()], options, lambda made: print(made.port, flush=True)))
-
-
-# --- real devices ---
-
-
-def real(served: list[Served], devices: int, rate: float, folder: Path) -> dict[str, Any]:
-    """So many real devices at each server."""
-    from tests.live.toy import example, toy
-
-    from cans.live.device.hooked import HookedDevice as Device
-
-    made = []
-    for each in served:
-        for i in range(devices):
-            device = Device(
-                f"127.0.0.1:{each.port}", toy(), "rpi5", state=folder / f"{each.port}-{i}", seed=i,
-                connect_seconds=60.0,
-            )  # fmt: skip
-            device.hooks.force = 0
-            count(device, each.tally)
-            made.append((device, each.tally))
-    stop = threading.Event()
-
-    def infer(device: Any, tally: Tally, offset: float) -> None:
-        inputs = example()
-        stop.wait(offset)
-        while not stop.is_set():
-            begin, fallback = time.perf_counter(), False
-            try:
-                fallback = bool(device.run(inputs).report.fallback)
-            except CansError:
-                fallback = True
-            took = time.perf_counter() - begin
-            with tally.lock:
-                tally.requests += 1
-                tally.times.append(took * 1e3)
-                tally.fallbacks += fallback
-            stop.wait(max(1.0 / rate - took, 0.0))
-
-    threads = [
-        threading.Thread(target=infer, args=(*each, (i % devices) / devices / rate), daemon=True)
-        for i, each in enumerate(made)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        time.sleep(SETTLE)
-        return _measured(served, devices, SECONDS, lambda: time.sleep(SECONDS))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        for device, _ in made:
-            device.close()
-
-
-# --- light clients ---
-
-
-def light(served: list[Served], devices: int, rate: float) -> dict[str, Any]:
-    """So many clients of each server in this process."""
-    return asyncio.run(_light(served, devices, rate))
-
-
-async def _light(served: list[Served], devices: int, rate: float) -> dict[str, Any]:
-    clients = [Client(each.port, each.tally, i) for each in served for i in range(devices)]
-    for some in range(0, len(clients), 100):
-        await asyncio.gather(*(each.join() for each in clients[some : some + 100]))
-    running = [
-        asyncio.create_task(each.run(rate, (i % devices) / devices / rate))
-        for i, each in enumerate(clients)
-    ]
-    try:
-        await asyncio.sleep(SETTLE)
-        before = [each.cpu() for each in served]
-        for each in served:
-            each.tally.forget()
-        await asyncio.sleep(SECONDS)
-        return _report(served, devices, SECONDS, before)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        for client in clients:
-            await client.close()
-
-
-# --- numbers ---
-
-
-def _measured(served: list[Served], devices: int, seconds: float, wait: Any) -> dict[str, Any]:
-    before = [each.cpu() for each in served]
-    for each in served:
-        each.tally.forget()
-    wait()
-    return _report(served, devices, seconds, before)
-
-
-def _report(
-    served: list[Served], devices: int, seconds: float, before: list[float]
-) -> dict[str, Any]:
-    found: dict[str, Any] = {"devices": devices}
-    for policy, each, cpu in zip(POLICIES, served, before, strict=True):
-        tally, minutes = each.tally, seconds / 60 * devices
-        found[policy] = {
-            "requests": tally.requests,
-            "fallbacks": tally.fallbacks,
-            "cpu_ms_per_request": (each.cpu() - cpu) / max(tally.requests, 1) * 1e3,
-            "messages_per_device_minute": tally.messages / minutes,
-            "bytes_per_device_minute": tally.nbytes / minutes,
-            **{f"p{q}_ms": float(np.quantile(tally.times, q / 100)) for q in (50, 90, 99)},
+        requests, minutes = max(total("requests"), 1), self.seconds / 60 * devices
+        times = np.concatenate([each.times for each in self.tallies])
+        return {
+            "requests": requests,
+            "fallbacks": total("fallbacks"),
+            "cpu_ms_per_request": sum(self.cpu_s) / requests * 1e3,
+            "client_cpu_ms_per_request": self.clients_s / requests * 1e3,
+            "uploads_per_request": total("uploads") / requests,
+            "messages_per_request": total("messages") / requests,
+            "bytes_per_request": total("nbytes") / requests,
+            "messages_per_device_minute": total("messages") / minutes,
+            "bytes_per_device_minute": total("nbytes") / minutes,
+            **{f"p{q}_ms": float(np.quantile(times, q / 100)) for q in (50, 90, 99)},
         }
-    cans, offload = (found[policy] for policy in POLICIES)
-    found["cpu_ratio"] = cans["cpu_ms_per_request"] / offload["cpu_ms_per_request"]
-    found["p99_ratio"] = cans["p99_ms"] / offload["p99_ms"]
-    return found
 
 
-def one(kind: str, devices: int, rate: float) -> dict[str, Any]:
-    """One size of fleet, in this process."""
+def turns() -> int:
+    return int(os.environ.get("FLEET_TURNS", 3))
+
+
+def turn_seconds(devices: int, rate: float) -> float:
+    """A turn of about so many requests, that is neither hasty nor endless."""
+    return float(np.clip(TURN_REQUESTS / devices / rate, SHORTEST, LONGEST))
+
+
+def real(served: list[Served], devices: int, rate: float, folder: Path) -> list[Side]:
+    """So many real devices at each server."""
+    sides = [Side(each, RealFleet(each.port, devices, folder)) for each in served]
+    seconds = turn_seconds(devices, rate)
+    try:
+        for side in sides:
+            side.fleet.play(SETTLE_REQUESTS, SETTLE_RATE / devices)
+        for turn in range(turns()):
+            for side in sides[:: -1 if turn % 2 else 1]:
+                side.begin()
+                side.fleet.play(round(seconds * rate), rate)
+                side.end(seconds)
+    finally:
+        for side in sides:
+            side.fleet.close()
+    return sides
+
+
+def light(served: list[Served], devices: int, rate: float, uploads: float) -> list[Side]:
+    """So many light clients at each server."""
+
+    async def play() -> list[Side]:
+        sides = [Side(each, LightFleet(each.port, devices, uploads)) for each in served]
+        seconds = turn_seconds(devices, rate)
+        try:
+            for side in sides:
+                await side.fleet.join()
+                await side.fleet.play(round(2 * seconds * rate), rate)  # young pools are told more
+            for turn in range(turns()):
+                for side in sides[:: -1 if turn % 2 else 1]:
+                    side.begin()
+                    await side.fleet.play(round(seconds * rate), rate)
+                    side.end(seconds)
+        finally:
+            for side in sides:
+                await side.fleet.close()
+        return sides
+
+    return asyncio.run(play())
+
+
+def one(devices: int, rate: float, uploads: float | None) -> dict[str, Any]:
+    """One size of fleet, in this process; real devices, unless it says how often to upload."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         served = [Served(policy, folder) for policy in POLICIES]
         try:
-            if kind == "real":
-                return real(served, devices, rate, folder)
-            return light(served, devices, rate)
+            if uploads is None:
+                sides = real(served, devices, rate, folder)
+            else:
+                sides = light(served, devices, rate, uploads)
         finally:
             for each in served:
                 each.stop()
+    cans, offload = (side.report(devices) for side in sides)
+    return {
+        "devices": devices,
+        "rate": rate,
+        "cans": cans,
+        "offload": offload,
+        "cpu_ratio": cans["cpu_ms_per_request"] / offload["cpu_ms_per_request"],
+        "cpu_ratio_of_turns": np.divide(*(side.cpu_s for side in sides)).tolist(),
+        "p99_ratio": cans["p99_ms"] / offload["p99_ms"],
+    }
 
 
-def exponent(sizes: list[dict[str, Any]], name: str) -> float:
+def measured(devices: int, rate: float, uploads: float | None = None) -> dict[str, Any]:
+    """The same in a process of its own, which begins with nothing."""
+    words = [str(devices), str(rate), *([] if uploads is None else [str(uploads)])]
+    command = [sys.executable, "-m", "benchmarks.fleet_scale", *words]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=1200)
+    print(done.stdout.decode().strip(), file=sys.stderr, flush=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def exponents(sizes: list[dict[str, Any]]) -> dict[str, float]:
     """Of growth with the number of devices, by least squares on logarithms."""
-    x = np.log([each["devices"] for each in sizes])
-    y = np.log([max(each["cans"][name], 1e-9) for each in sizes])
-    return float(np.polyfit(x, y, 1)[0])
+
+    def fitted(read: Callable[[dict[str, Any]], float]) -> float:
+        x = np.log([each["devices"] for each in sizes])
+        y = np.log([max(read(each), 1e-9) for each in sizes])
+        return float(np.polyfit(x, y, 1)[0])
+
+    names = ("cpu_ms_per_request", "messages_per_request", "bytes_per_request", "p99_ms")
+    return {name: fitted(lambda each, n=name: each["cans"][n]) for name in names}  # type: ignore[misc]
 
 
 def run() -> dict[str, Any]:
-    found: dict[str, list[dict[str, Any]]] = {"real": [], "light": []}
-    for kind, sizes in (("real", REAL), ("light", LIGHT)):
-        for devices, rate in sizes:
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.fleet_scale",
-                kind,
-                str(devices),
-                str(rate),
-            ]
-            out = subprocess.run(
-                command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=900
-            ).stdout
-            found[kind].append(json.loads(out))
-            print(json.dumps(found[kind][-1]), file=sys.stderr, flush=True)
-    largest = found["real"][-1]
-    growth = exponent(found["real"], "messages_per_device_minute")
-    return {
-        **found,
-        "exponents": {
-            name: exponent(found["real"], name)
-            for name in ("cpu_ms_per_request", "messages_per_device_minute",
-                         "bytes_per_device_minute", "p99_ms")
-        },
-        "light_messages_exponent": exponent(found["light"], "messages_per_device_minute"),
-        "bars_met": {
-            **{f"cpu_at_{each['devices']}": each["cpu_ratio"] <= CPU_BAR
-               for each in (*found["real"], *found["light"]) if each["devices"] in (20, 200, 1000)},
-            "p99_at_200": largest["p99_ratio"] <= P99_BAR,
-            "no_fallbacks_at_200": largest["cans"]["fallbacks"] == 0,
-            "messages_do_not_grow": growth <= GROWTH_BAR,
-        },
+    asked = os.environ.get("FLEET_SIZES")
+    wanted = {*REAL, *LIGHT} if asked is None else {int(size) for size in asked.split(",")}
+    reals = [measured(size, rate) for size, rate in REAL.items() if size in wanted]
+    uploads = reals[-1]["cans"]["uploads_per_request"] / 3 if reals else LIGHT_UPLOADS
+    lights = [measured(size, rate, uploads) for size, rate in LIGHT.items() if size in wanted]
+    growth = {
+        kind: exponents(sizes)
+        for kind, sizes in (("real", reals), ("light", lights)) if len(sizes) > 1
     }  # fmt: skip
+    by_size = {each["devices"]: each for each in (*reals, *lights)}
+    bars = {f"cpu_at_{size}": by_size[size]["cpu_ratio"] <= CPU_BAR
+            for size in (20, 200, 1000) if size in by_size}  # fmt: skip
+    for each in reals:
+        bars[f"messages_at_{each['devices']}"] = (
+            each["cans"]["messages_per_request"] <= MESSAGES_BAR
+        )
+        bars[f"bytes_at_{each['devices']}"] = each["cans"]["bytes_per_request"] <= BYTES_BAR
+    if 200 in by_size:
+        bars["p99_at_200"] = by_size[200]["p99_ratio"] <= P99_BAR
+        bars["no_fallbacks_at_200"] = by_size[200]["cans"]["fallbacks"] == 0
+    for kind, found in growth.items():
+        bars[f"messages_do_not_grow_{kind}"] = found["messages_per_request"] <= GROWTH_BAR
+    return {
+        **{f"{size} devices": found for size, found in by_size.items()},
+        **{f"exponents, {kind} devices": found for kind, found in growth.items()},
+        "bars_met": bars,
+    }
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        serve(*sys.argv[2:])
-    elif len(sys.argv) > 1:
-        print(json.dumps(one(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))))
-    else:
-        print(json.dumps(run(), indent=1))
+    size, rate, *uploads = sys.argv[1:]
+    print(json.dumps(one(int(size), float(rate), float(uploads[0]) if uploads else None)))

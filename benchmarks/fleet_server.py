@@ -1,0 +1,50 @@
+"""A server of the toy model in a process of its own, with the terms that a user gets by default."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+class Served:
+    """A running server, and the processor time it has used."""
+
+    def __init__(self, policy: str, folder: Path) -> None:
+        command = [sys.executable, "-m", "benchmarks.fleet_server", policy,
+                   str(folder / f"{policy}.sqlite")]  # fmt: skip
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        assert self.child.stdout is not None
+        self.port = int(self.child.stdout.readline())
+
+    def cpu(self) -> float:
+        """Seconds so far."""
+        words = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / 100.0
+
+    def stop(self) -> None:
+        self.child.terminate()
+        self.child.wait(60)
+        assert self.child.stdout is not None
+        self.child.stdout.close()
+
+
+def serve(policy: str, store: str) -> None:
+    from tests.live.toy import toy
+
+    from cans.learning import policy_named
+    from cans.live.server.server import ServerOptions
+    from cans.live.server.server import serve as serve_models
+    from cans.live.wire.terms import Terms
+
+    chosen = policy_named(policy)
+    terms = Terms(chosen, fresh_pools=chosen.fresh)
+    options = ServerOptions(terms, "127.0.0.1:0", f"sqlite:{store}", queue=256)
+    asyncio.run(serve_models([toy()], options, lambda made: print(made.port, flush=True)))
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])
