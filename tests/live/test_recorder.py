@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cans
 from cans.learning import DeviceIdentity
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.fleet.device_record import SILENT_SECONDS
 from cans.live.server.fleet.happenings import Answered, Joined, Rejected, Watching
+from cans.live.server.fleet.learning import LearningView
 from cans.live.server.fleet.recorder import MOST_DEVICES, Recorder
-from tests.live.running import terms
-from tests.live.toy import toy
+from tests.live.running import running, terms
+from tests.live.toy import example, toy
 
 
 class Clock:
@@ -82,3 +84,15 @@ def test_devices_are_bounded_and_the_oldest_goes() -> None:
     unobserved.happenings.add(Answered(clock.now, "d", model, 0, "float32", 0.0, 1.0))
     unobserved.digest()
     assert unobserved.devices == {}
+
+
+def test_pools_of_a_model_that_was_replaced_are_no_longer_shown(tmp_path) -> None:
+    model = toy()
+    with running(model, terms=terms("cans")) as server:
+        with cans.Device(server.address, model, "rpi5", state=tmp_path) as device:
+            device.infer(example())
+            device.settle()
+        view = LearningView(server.server)
+        assert view.to_dict()["pools"]
+        server.server.catalogue.put(replace(model, digest="another"))
+        assert view.to_dict()["pools"] == []

@@ -18,7 +18,7 @@ from cans.models.builtin import BuiltIn
 from cans.models.builtin.builder import Recipe
 from cans.models.onnx.weights import Region, Weights
 
-_ALIGN = 64  # what vector instructions like
+_ALIGN = 64  # bytes; vector instructions read aligned data faster
 
 
 class BuiltInWeights(Weights):

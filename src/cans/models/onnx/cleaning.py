@@ -64,7 +64,7 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
 
 
 def _drop_repeated_node_names(graph: onnx.GraphProto) -> None:
-    """They mean nothing, but ONNX Runtime refuses two nodes of one name."""
+    """Names of nodes have no meaning, but ONNX Runtime refuses two of the same."""
     seen: set[str] = set()
     for node in graph.node:
         if node.name in seen:
@@ -167,7 +167,8 @@ def rename_inputs(node: NodeProto, renamed: Mapping[str, str]) -> None:
 
 
 def take_known_branches(graph: onnx.GraphProto) -> bool:
-    """Exporters write such conditionals around squeezes; they would hide every cut behind them."""
+    """Put the branch that is taken in the place of every `If` whose condition is constant; whether
+    there was one. Exporters write them around squeezes, and no cut goes through them."""
     known = {each.name: each for each in graph.initializer}
     nodes: list[NodeProto] = []
     taken = 0

@@ -28,7 +28,7 @@ _ROUNDS = 200
 
 
 def fold(proto: onnx.ModelProto, traced: Traced) -> dict[str, Tensor]:
-    """Fold in place; returns the shapes that are known in the end. Where a run of the model
+    """Fold in place; returns every tensor whose shape is known in the end. Where a run of the model
     contradicts what is inferred, the run is right, and nothing is folded by that shape."""
     for _ in range(_ROUNDS):
         inferred = shapes.infer(proto)

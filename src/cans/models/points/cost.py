@@ -1,5 +1,5 @@
-"""What lies on one side of a cut, counted. Apart from the graphs, so that who has the counts alone
-(the simulator's tables) needs no ONNX."""
+"""The work on one side of a cut, counted. Apart from the graphs: the simulator reads counts from
+tables and needs no ONNX."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from cans.models.onnx.graph import subgraphs
 from cans.models.onnx.tensors import Tensor
 
-_MOST_TURNS = 1 << 20  # exporters write the largest number for "until the condition says so"
+_MOST_TURNS = 1 << 20  # more is no count: exporters write the largest integer for "unknown"
 CLASSES = ("conv", "linear", "attention", "activation", "other")
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv", "FusedConv", "DeformConv"})

@@ -18,7 +18,7 @@ from cans.models.onnx.tensors import Tensor
 from cans.models.points.cost import Half
 from cans.models.points.counting import CLASSES
 from cans.models.points.points import Point, halves
-from cans.models.points.sizes import Atom, Size
+from cans.models.points.sizes import terms_of
 from cans.models.points.table import PartitionTable
 
 _REMEMBERED = 256  # sizes whose rows are kept
@@ -36,8 +36,10 @@ class SizedPoints:
         fronts, backs = halves(symbolic, depths), halves(symbolic, depths, backward=True)
         both = [half for depth in depths for half in (fronts[depth], backs[depth])]
         counts: list[Any] = [x for half in both for x in (*half.macs.values(), half.bytes_moved)]
-        self._terms = list(dict.fromkeys(key for each in counts for key in _terms(each)))
-        self._matrix = np.array([[_terms(each).get(t, 0) for t in self._terms] for each in counts])
+        self._terms = list(dict.fromkeys(key for each in counts for key in terms_of(each)))
+        self._matrix = np.array(
+            [[terms_of(each).get(t, 0) for t in self._terms] for each in counts]
+        )
 
     def at(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Point, ...]:
         """The points for inputs of these shapes."""
@@ -108,10 +110,6 @@ def _symbolic(model: Model) -> dict[str, Tensor]:
         name: Tensor(name, cast("tuple[int, ...]", shapes.get(name, tensor.shape)), tensor.dtype)
         for name, tensor in model.tensors.items()
     }
-
-
-def _terms(value: Size | float) -> Mapping[tuple[Atom, ...], float]:
-    return value.terms if isinstance(value, Size) else {(): value}
 
 
 def _half(half: Half, counts: Sequence[int]) -> Half:

@@ -62,14 +62,14 @@ class Size:
     def __mul__(self, other: Size | float) -> Size:
         found: dict[tuple[Atom, ...], float] = {}
         for a, x in self.terms.items():
-            for b, y in _terms(other).items():
+            for b, y in terms_of(other).items():
                 key = tuple(sorted((*a, *b), key=repr))
                 found[key] = found.get(key, 0) + x * y
         return Size(found)
 
     def __add__(self, other: Size | float) -> Size:
         found = dict(self.terms)
-        for key, value in _terms(other).items():
+        for key, value in terms_of(other).items():
             found[key] = found.get(key, 0) + value
         return Size(found)
 
@@ -81,7 +81,7 @@ class Size:
 
     # Only the order of alternatives (the heavier branch) is asked for.
     def __lt__(self, other: Size | float) -> bool:
-        return sum(self.terms.values()) < sum(_terms(other).values())
+        return sum(self.terms.values()) < sum(terms_of(other).values())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Size) and self.terms == other.terms
@@ -94,7 +94,8 @@ class Size:
         )
 
 
-def _terms(value: Size | float) -> Mapping[tuple[Atom, ...], float]:
+def terms_of(value: Size | float) -> Mapping[tuple[Atom, ...], float]:
+    """The products of a size and their factors; of a number, itself."""
     return value.terms if isinstance(value, Size) else {(): value}
 
 

@@ -35,7 +35,7 @@ Stretch = tuple[str | int, int]  # a half (side, point), or what lies between tw
 
 
 class Implementation(NamedTuple):
-    """What a stretch of the model is run with."""
+    """The sessions that run a stretch of the model, one after the other."""
 
     sessions: list[Session]
     names: list[str]
@@ -186,8 +186,8 @@ class Executor:
         return self._span(key)[1] <= 1 or self._halves.get(key) is not None
 
     def whole_run(self) -> Callable[[Arrays], dict[str, NDArray[Any]]] | None:
-        """Runs the whole model, on inputs that are known to fit, without notes or hooks; None: it
-        is not run by one session, or not yet."""
+        """A function that runs the whole model, on inputs that are known to fit, without timing or
+        hooks; None: it is not run by one session, or not yet."""
         sessions, _, ratio = self._implementation((FRONT, len(self._chain)))
         if not self.local or ratio is not None or len(sessions) != 1 or self._constant_outputs():
             return None
@@ -336,7 +336,7 @@ def _front_result(
 
 @cache
 def _name(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # NumPy spells it anew each time
+    return dtype.name  # NumPy builds this string at every access
 
 
 def checked_arrays(values: Arrays, wanted: Sequence[Tensor], what: str) -> dict[str, NDArray[Any]]:

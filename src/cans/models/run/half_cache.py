@@ -17,9 +17,9 @@ from cans.models.run.slicing import PRODUCTS, cut_out, worth_packing
 FRONT, BACK = "front", "back"
 Key = tuple[str, int]  # side, point index
 _LEAST_BUDGET = 256 << 20
-_COPIES = 1.5  # of all weights in a chain of blocks
-_AROUND_COPIES = 2.5  # what a fused half takes, of the weights that it copies
-_LIBRARY = 16 << 20  # of the runtime itself, for the first sessions
+_COPIES = 1.5  # memory of a chain of blocks, in units of all weights
+_AROUND_COPIES = 2.5  # memory of a fused half, in units of the weights that it copies
+_LIBRARY = 16 << 20  # bytes of the runtime itself, with the first session
 _TENSORS_AT_ONCE = 4  # of the largest size: inputs, outputs and what kernels work on
 
 

@@ -44,8 +44,8 @@ _RUNTIME_TYPES = {
 
 
 @dataclass(frozen=True)
-class Half:
-    """One written half."""
+class WrittenHalf:
+    """One half as a file, and the session that runs it."""
 
     side: str  # front or back
     file: Path
@@ -103,7 +103,7 @@ def write_halves(
     return document
 
 
-def _write(model: Model, piece: Piece, side: str, file: Path) -> Half:
+def _write(model: Model, piece: Piece, side: str, file: Path) -> WrittenHalf:
     file.parent.mkdir(parents=True, exist_ok=True)
     proto = onnx.ModelProto()
     proto.CopyFrom(piece.proto)
@@ -122,7 +122,7 @@ def _write(model: Model, piece: Piece, side: str, file: Path) -> Half:
     session = _open(file)
     if _declare_outputs(proto, session):
         _save(proto, file, size)
-    return Half(side, file, session)
+    return WrittenHalf(side, file, session)
 
 
 def _save(proto: onnx.ModelProto, file: Path, size: int) -> None:
@@ -157,7 +157,7 @@ def _declare_outputs(proto: onnx.ModelProto, session: ort.InferenceSession) -> b
     return changed
 
 
-def _proof(model: Model, halves: list[Half], given: Arrays | None) -> tuple[float, float]:
+def _proof(model: Model, halves: list[WrittenHalf], given: Arrays | None) -> tuple[float, float]:
     """(largest error, allowed error) of the files that were written, one after the other."""
     inputs = given or random_inputs(model.inputs, np.random.default_rng(0))
     whole = run_original(model, inputs)
@@ -179,7 +179,7 @@ def _proof(model: Model, halves: list[Half], given: Arrays | None) -> tuple[floa
 def _document(
     model: Model,
     point: Point,
-    halves: list[Half],
+    halves: list[WrittenHalf],
     places: dict[str, str],
     worst: float,
     tolerance: float,
@@ -205,7 +205,7 @@ def _described(tensor: ort.NodeArg) -> dict[str, Any]:
     return {"name": tensor.name, "type": tensor.type, "shape": list(tensor.shape)}
 
 
-def _write_config(half: Half, name: str, folder: Path) -> None:
+def _write_config(half: WrittenHalf, name: str, folder: Path) -> None:
     """config.pbtxt of Triton's ONNX Runtime backend; shapes are whole, so there is no batch axis
     beside them."""
     lines = [

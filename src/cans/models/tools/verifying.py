@@ -161,7 +161,7 @@ def _informative(
         if enough and len(shows_nothing(outputs)) < len(model.outputs):
             break
     nothing = shows_nothing(outputs)
-    # The first that differ from one another are kept; those before them said nothing new.
+    # The last ones are kept: with them the outputs differed from one another.
     kept = slice(-samples, None) if samples < len(inputs) else slice(None)
     return inputs[kept], outputs[kept], nothing
 
@@ -294,7 +294,8 @@ def _row(
 
 
 def run_original(model: Model, inputs: Arrays) -> Arrays:
-    """The untouched file where the runtime accepts it: our reading of it is under test too."""
+    """Outputs of the whole model, by the untouched file where the runtime accepts it: how this
+    package reads the file is under test too."""
     return _run_whole(_original_session(model, _PLAIN), model, inputs)
 
 

@@ -62,7 +62,7 @@ class Replica:
             ran = self.run(header["point"], header["codec"], shapes, *parts)
         except CansError as error:
             return {"error": str(error), "kind": type(error).__name__}, ()
-        except Exception as error:  # the model's or the runtime's: its caller is told
+        except Exception as error:  # of the model or the runtime: the caller is told
             return {"error": f"{type(error).__name__}: {error}"[:_LONGEST_ERROR], "kind": ""}, ()
         arrays = {name: np.ascontiguousarray(each) for name, each in ran.outputs.items()}
         outputs = [(name, each.dtype.str, each.shape) for name, each in ran.outputs.items()]

@@ -23,7 +23,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class BuiltIn:
+class NamedModel:
     """A model that every node has by name."""
 
     name: str
@@ -61,7 +61,7 @@ class Files:
         return _cut(main, self)
 
 
-def _cut(file: str | Path, source: BuiltIn | Files) -> SplitModel:
+def _cut(file: str | Path, source: NamedModel | Files) -> SplitModel:
     cutting = source.cutting
     model = split(load_model(file, cutting), cutting, runtime=source.runtime)
     if model.digest != source.digest:
@@ -74,7 +74,7 @@ def source_of(
 ) -> Source:
     """Where replicas get a model that this server has; `put` takes bytes into the cluster."""
     if not model.files:
-        return BuiltIn(model.name, model.digest, model.cutting, runtime)
+        return NamedModel(model.name, model.digest, model.cutting, runtime)
     import numpy as np
 
     return Files(

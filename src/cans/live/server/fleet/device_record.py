@@ -38,7 +38,7 @@ class DeviceRecord:
         self.cut_shares = [round(float(each), 4) for each in work / (work[-1] or 1.0)]
         self.version = 0  # of this record: goes up with every change that is worth showing
         self.joined_at = self.heard_at = 0.0
-        self.listening = 0  # streams of news it holds open: we would notice if it went
+        self.listening = 0  # streams of news it holds open: their end tells when it goes
         self.inferences = 0
         self.fallbacks = 0
         self.uploads = 0
@@ -56,7 +56,7 @@ class DeviceRecord:
         self.saved_local_ms = 0.0  # against running everything here, as it was estimated then
         self.saved_offload_ms = 0.0
 
-    # --- what happens ---
+    # --- written ---
 
     def heard(self, time: float) -> None:
         self.heard_at = max(self.heard_at, time)
@@ -102,7 +102,7 @@ class DeviceRecord:
             self.saved_local_ms += self.local_ms - played.total_ms
             self.saved_offload_ms += self.offload_ms - played.total_ms
 
-    # --- what it comes to ---
+    # --- read ---
 
     @property
     def local_ms(self) -> float:

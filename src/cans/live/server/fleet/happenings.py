@@ -62,7 +62,7 @@ class Rejected(NamedTuple):
 
 
 class Watching(NamedTuple):
-    """A device's stream of news has begun or ended: would we notice if it went?"""
+    """A device's stream of news has begun or ended; its end tells when a device goes."""
 
     time: float
     device: str

@@ -23,7 +23,9 @@ class LearningView:
     def to_dict(self) -> dict[str, Any]:
         """Everything the Learning view shows but the lines over time."""
         server = self._server
-        pools = sorted(server.pools.remembered(), key=lambda each: -each.time)[:MOST_POOLS]
+        # Pools of a model that was replaced stay remembered; nothing can be said of them here.
+        offered = [p for p in server.pools.remembered() if server.catalogue.offers(p.key.model)]
+        pools = sorted(offered, key=lambda each: -each.time)[:MOST_POOLS]
         return {
             "policy": server.options.terms.policy.name,
             "uploads": {"merged": server.pools.merged, "refused": server.pools.refused},

@@ -216,7 +216,7 @@ class Recorder:
             rejected.time, kind, rejected.device, f"{rejected.method}: {rejected.reason}"
         )
 
-    # --- what nobody reports ---
+    # --- noticed, not reported ---
 
     def _notice_silence(self) -> None:
         """A device that goes says nothing: tell of it once."""
@@ -240,7 +240,7 @@ class Recorder:
     # --- helpers ---
 
     def _record(self, device: str, model: str, time: float) -> DeviceRecord | None:
-        """Of a device that speaks; one that joined before this server started is met here."""
+        """The record of a device; of one that joined before this server started, a new one."""
         record = self.devices.get(device)
         if record is None and device:
             found = self._catalogue.find(model)
@@ -269,7 +269,7 @@ class Recorder:
         self._tell(time, "choice", record.identity.device, where)
 
     def _tell_seldom(self, time: float, kind: str, device: str, text: str) -> None:
-        """Not the same thing of the same device every few milliseconds."""
+        """An event that may come in bursts: told once in a few seconds for each kind and device."""
         key = (kind, device)
         if time - self._said.get(key, -_QUIET) >= _QUIET:
             self._said[key] = time

@@ -84,7 +84,7 @@ def event_document(event: FleetEvent) -> dict[str, Any]:
 
 
 def totals(recorder: Recorder) -> dict[str, Any]:
-    """Sums over the fleet, a breath of the whole."""
+    """Sums over the fleet."""
     now = recorder.now()
     records = list(recorder.devices.values())
     states: dict[str, int] = {}
