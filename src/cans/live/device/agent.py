@@ -78,7 +78,7 @@ class Agent(Thread):
         return self._last.explained() if self._last is not None else None
 
     def _hurry(self) -> None:
-        """Have the agent look at once at what was run without a turn."""
+        """Have the agent learn at once from what was run without a turn."""
         self._turns.leave_to_agent(self._catch_up)
 
     # --- one request, in its caller's thread ---
@@ -163,8 +163,8 @@ class Agent(Thread):
     def _guarded(work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception:  # a mistake of ours must not end the thread
-            _log.exception("the agent made a mistake")
+        except Exception:  # a bug in this package must not end the thread
+            _log.exception("the agent failed at a task, and goes on")
 
     def _learn_in_turn(self, played: Round) -> None:
         """After an answer that had its turn: learn, and see whether the next needs one."""

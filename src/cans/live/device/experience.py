@@ -31,7 +31,7 @@ from cans.live.wire.terms import Terms
 
 _log = logging.getLogger(__name__)
 Version = tuple[int, int]
-_LARGEST = 1e24  # in a pool: squares of a day in milliseconds, a hundred million times
+_LARGEST = 1e24  # in a pool: the square of a day in milliseconds, 1e8 times
 
 
 class Experience:
@@ -205,7 +205,7 @@ class Experience:
             self.known[download.key] = max(self.known[download.key], version)
 
     def _set_aside(self, key: PoolKey, sequence: int, reason: str) -> None:
-        """The server has refused an upload for good: it leaves the learner, not the books."""
+        """The server has refused an upload for good: it leaves the learner, and is kept as refused."""
         assert self.learner is not None
         for upload in self.learner.pending():
             if (upload.key, upload.sequence) == (key, sequence):

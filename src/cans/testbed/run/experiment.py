@@ -7,7 +7,8 @@ from math import isfinite
 from typing import Any
 
 from cans.errors import InputError
-from cans.learning import Hyperparameters, policy_named
+from cans.learning import Hyperparameters
+from cans.own_policy import find_policy
 
 MODES = ("one-at-a-time", "concurrent", "free-running")
 NETWORKS = ("auto", "namespaces", "loopback")
@@ -72,7 +73,7 @@ class Outage:
 class PolicyChoice:
     """A policy with its own numbers; None: the default."""
 
-    name: str
+    name: str  # of a policy, or MODULE:NAME of your own
     label: str = ""  # in tables; made from the name if empty
     beta_ms: float | None = None
     alpha: float | None = None
@@ -80,7 +81,7 @@ class PolicyChoice:
     selfish: bool = False  # its devices do not care how long others wait for them
 
     def __post_init__(self) -> None:
-        policy = policy_named(self.name)
+        policy = find_policy(self.name)
         _require(not policy.simulation_only, f"policy {self.name} exists in simulation only")
         _require(not policy.knows, f"policy {self.name} needs latencies known in advance")
         given: dict[str, Any] = {k: v for k, v in self.numbers().items() if v is not None}

@@ -22,7 +22,7 @@ from cans.testbed.run.contention import FreeRunning, jointly_best
 from cans.testbed.run.experiment import Experiment, PolicyChoice
 from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.layout import ChoiceInfo, DeviceSeat, choices, seats
-from cans.testbed.run.network import Network, goodput, made_by_the_dead, open_network
+from cans.testbed.run.network import Network, goodput, is_left_over, open_network
 from cans.testbed.run.processes import stop_all
 from cans.testbed.run.sweep import Swept, sweep
 from cans.testbed.run.warming import warm_up
@@ -212,7 +212,7 @@ class Testbed:
                 playing[label].play(min(turn, rounds - first), record)
 
     def _in_turn(self, round_: int, device: int = 0) -> list[ProcessFleet]:
-        """All fleets, in an order that nobody can profit from: no policy always follows another."""
+        """All fleets in random order, so that no policy always follows the same other one."""
         fleets = self.fleets if self.outcome.swept else self.fleets[1:]
         random = np.random.default_rng((self.experiment.seed, round_, device))
         return [fleets[each] for each in random.permutation(len(fleets))]
@@ -247,9 +247,9 @@ class Testbed:
 
 
 def remove_stale_folders() -> None:
-    """Those of a testbed that was killed so hard that it could not clean up."""
+    """Those of a testbed that was killed before it could clean up."""
     for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
-        if made_by_the_dead(folder.name.removeprefix(TEMPORARY)):
+        if is_left_over(folder.name.removeprefix(TEMPORARY)):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -160,17 +160,17 @@ class Namespaces:
 
 
 def remove_stale_namespaces() -> None:
-    """Those of a testbed that was killed so hard that it could not clean up."""
+    """Those of a testbed that was killed before it could clean up."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
     for line in listed.stdout.splitlines():
         name = line.split()[0] if line.strip() else ""
-        if name.startswith(PREFIX) and made_by_the_dead(name.removeprefix(PREFIX)):
+        if name.startswith(PREFIX) and is_left_over(name.removeprefix(PREFIX)):
             with suppress(RunError):
                 _run("ip", "netns", "del", name)
 
 
-def made_by_the_dead(name: str) -> bool:
-    """Is `PID-...` the name of something whose maker is gone?"""
+def is_left_over(name: str) -> bool:
+    """Whether `PID-...` names something whose process no longer exists."""
     number = name.partition("-")[0]
     return number.isdigit() and not os.path.exists(f"/proc/{number}")
 

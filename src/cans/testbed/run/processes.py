@@ -23,8 +23,8 @@ _START_SECONDS = 180.0  # large models on a busy machine take their time
 _ANSWER_SECONDS = 120.0
 
 
-_living: list[Child] = []
-"""Every child from the moment it exists: a signal never finds one that nobody knows of."""
+_children: list[Child] = []
+"""Every child from the moment it exists, so that a signal ends them all."""
 
 
 def _die_with_parent() -> None:
@@ -51,8 +51,8 @@ class Child:
                     text=True, bufsize=1, start_new_session=True, preexec_fn=_die_with_parent,
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
-            if self not in _living:
-                _living.append(self)
+            if self not in _children:
+                _children.append(self)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -65,7 +65,7 @@ class Child:
         self._end(signal.SIGKILL, 10.0)
 
     def stop(self) -> None:
-        """Softly, and hard if that takes too long."""
+        """By SIGTERM, and by SIGKILL if that takes too long."""
         self._end(signal.SIGTERM, 3.0)
 
     def ask_to_stop(self) -> None:
@@ -141,7 +141,7 @@ class DeviceProcess(Child):
 
 def stop_all() -> None:
     """Every child, all at the same time."""
-    for child in _living:
+    for child in _children:
         child.ask_to_stop()
-    while _living:
-        _living.pop().stop()
+    while _children:
+        _children.pop().stop()

@@ -1,4 +1,4 @@
-"""A server has another model under this device's name for it: fetch that, and move over to it.
+"""A server has a new model under the name of this device's: fetch it, and move over to it.
 
 All of it happens beside the device, which goes on with the model that it has: asking for the new
 one, fetching, cutting and the first runs. Only then callers are held up, for as long as it takes to
@@ -104,7 +104,7 @@ class Mover:
 
 
 def _check_alike(present: SplitModel, new: SplitModel) -> None:
-    """A program that runs must not find another model behind its back than it can use."""
+    """A running program must be able to use the new model as it used the present one."""
     before, after = (
         [(each.name, each.dtype, each.shape) for each in one.inputs] for one in (present, new)
     )

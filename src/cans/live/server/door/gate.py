@@ -89,7 +89,7 @@ class Gate:
         if isinstance(error, CansError):
             code, message = status_of(error), str(error)[:_LONGEST_MESSAGE]
         else:
-            _log.exception("a request failed by our own mistake", exc_info=error)
+            _log.exception("a request failed by a bug of the server", exc_info=error)
             code, message = grpc.StatusCode.INTERNAL, "internal error; see the server's log"
         self.count(method, code.name)
         who = "" if caller is None or caller.device == ANY else caller.device
