@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -40,6 +41,25 @@ def test_every_command_has_an_example_that_parses(words, command) -> None:
     assert command.help
 
 
+@pytest.mark.parametrize(("words", "command"), ALL, ids=[" ".join(each[0]) for each in ALL])
+def test_every_option_says_what_it_is(words, command) -> None:
+    hidden = [each for each in command.params if getattr(each, "hidden", False)]
+    silent = [each.name for each in command.params if not each.help and each not in hidden]
+    assert silent == []
+
+
+def test_no_line_of_the_help_is_cut_off() -> None:
+    """At eighty columns; `...` would stand for the rest of a sentence."""
+    groups = [(), *{words[:1] for words, _ in ALL if len(words) > 1}]
+    for words in groups:
+        shown = subprocess.run(
+            [sys.executable, "-m", "cans", *words, "--help"], capture_output=True, text=True,
+            check=True, env={**os.environ, "COLUMNS": "80"},
+        ).stdout  # fmt: skip
+        listed = shown.replace("COMMAND [ARGS]...", "")
+        assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
 def test_every_command_is_in_a_group_of_the_help() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "cans", "--help"], capture_output=True, text=True, check=True
@@ -58,8 +78,6 @@ def test_the_shell_completes_commands(shell) -> None:
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert "_CANS_COMPLETE" in script
-    import os
-
     environment = {**os.environ, "_CANS_COMPLETE": "complete_bash", "COMP_WORDS": "cans do",
                    "COMP_CWORD": "1"}  # fmt: skip
     done = subprocess.run(

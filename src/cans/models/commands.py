@@ -39,7 +39,9 @@ OptimisationOption = Annotated[
 ]
 ImageOption = Annotated[
     str | None,
-    typer.Option("--image", metavar="MEAN/STD", help="The input is a picture normalised so."),
+    typer.Option(
+        "--image", metavar="MEAN/STD", help="The input is a picture, normalised by these."
+    ),
 ]
 
 
@@ -70,7 +72,7 @@ def inspect(
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw work and crossing bytes.")
     ] = None,
 ) -> None:
-    """List the partition points of a model: what crosses, and the work on both sides."""
+    """List the partition points of a model. Each with what crosses, and the work on both sides."""
     from cans.models.points.points import hint
     from cans.models.tools.describe import describe, json_text, spelled_macs
 
@@ -167,7 +169,7 @@ def split(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the two halves of a cut as ONNX files, proved equal to the whole model."""
+    """Write the two halves of a cut as ONNX files. They are proved equal to the whole first."""
     from cans.models.tools.describe import json_text
     from cans.models.tools.halves import point_named, write_halves
 

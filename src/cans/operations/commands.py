@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from cans.live.commands import device_options as options
+
 _PANEL = "Look after a fleet"
 TokenFileOption = Annotated[
     Path, typer.Option("--file", metavar="FILE", help="What `cans serve --token-file` reads.")
@@ -15,11 +17,6 @@ TokenFileOption = Annotated[
 
 
 ServerOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="Whom to ask.")]
-TokenOption = Annotated[
-    str | None, typer.Option(envvar="CANS_TOKEN", help="A join token, if the server asks for one.")
-]
-TlsOption = Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")]
-FileOption = Annotated[Path | None, typer.Option(metavar="FILE")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 HERE = "127.0.0.1:7070"
 
@@ -50,11 +47,11 @@ def register(app: typer.Typer) -> None:
 
 def status(
     server: ServerOption = HERE,
-    token: TokenOption = None,
-    tls: TlsOption = False,
-    tls_ca: FileOption = None,
-    tls_cert: FileOption = None,
-    tls_key: FileOption = None,
+    token: options.Token = None,
+    tls: options.Tls = False,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     most: Annotated[int, typer.Option(help="Devices to show; 0: all.", min=0)] = 0,
     watch: Annotated[
         bool | None,
@@ -62,7 +59,7 @@ def status(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what every device of a fleet does: a live table in a terminal."""
+    """Show what every device of a fleet does. A live table in a terminal."""
     from functools import partial
 
     from cans.operations.asking import ask
@@ -92,16 +89,16 @@ def status(
 
 
 def explain(
-    device: Annotated[str, typer.Argument(metavar="DEVICE")],
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="Its name.")],
     server: ServerOption = HERE,
-    token: TokenOption = None,
-    tls: TlsOption = False,
-    tls_ca: FileOption = None,
-    tls_cert: FileOption = None,
-    tls_key: FileOption = None,
+    token: options.Token = None,
+    tls: options.Tls = False,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a device does and why: every choice with what is expected of it."""
+    """Say what a device does and why. Every choice with what is expected of it."""
     from cans.operations.asking import ask
 
     found = ask(
@@ -125,10 +122,14 @@ def certs(
         list[str] | None,
         typer.Option(metavar="NAME", help="A device that shows a certificate (mutual TLS)."),
     ] = None,
-    days: Annotated[int, typer.Option(help="Valid for so long.", min=1, max=3650)] = 825,
+    days: Annotated[
+        int, typer.Option(help="How long certificates are valid.", min=1, max=3650)
+    ] = 825,
     as_json: Annotated[bool, typer.Option("--json", help="Print the files as JSON.")] = False,
 ) -> None:
-    """Make a private certificate authority, and certificates for a server and its devices.
+    """Make a private certificate authority and certificates.
+
+    For a server (--server) and for devices (--device).
 
     Run it again in the same folder to add devices; what exists stays as it is. DIR/ca.pem goes to
     every machine, DIR/ca.key stays here.
@@ -157,7 +158,7 @@ def token_add(
     device: Annotated[str, typer.Argument(metavar="DEVICE", help="'*' speaks for any device.")],
     file: TokenFileOption = Path("tokens.txt"),
 ) -> None:
-    """Make a token for a device and print it, once: the file keeps only its SHA-256."""
+    """Make a token for a device and print it once. The file keeps only its SHA-256."""
     from cans.operations.token_lines import add_token
 
     typer.echo(add_token(file, device))
@@ -179,10 +180,10 @@ def token_list(
 
 
 def token_revoke(
-    device: Annotated[str, typer.Argument(metavar="DEVICE")],
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="Its name.")],
     file: TokenFileOption = Path("tokens.txt"),
 ) -> None:
-    """Take a device's token away; a running server refuses it from the next request on."""
+    """Take a device's token away. A running server refuses it from the next request on."""
     from cans.operations.token_lines import revoke_token
 
     revoke_token(file, device)
@@ -198,7 +199,9 @@ def doctor(
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """Look at this machine: versions, providers, threads, ports, clock; and say what to do.
+    """Look at this machine and say what to do.
+
+    Versions, execution providers, threads, ports, privileges and the clock.
 
     Exits with 1 if something must be repaired.
     """

@@ -32,7 +32,9 @@ def run(
         list[str] | None,
         typer.Option(help="How tensors may travel; repeat for several; lossless by default."),
     ] = None,
-    deadline_ms: Annotated[float, typer.Option(help="A local run begins then.")] = 10_000.0,
+    deadline_ms: Annotated[
+        float, typer.Option(help="Without an answer by then, run locally.")
+    ] = 10_000.0,
     wait: Annotated[
         bool, typer.Option("--wait", help="Sessions wait for their device before they start.")
     ] = False,
@@ -47,13 +49,13 @@ def run(
         typer.Option("--send-model/--no-send-model", help="Give a server what it lacks."),
     ] = True,
     tls: options.Tls = False,
-    tls_ca: options.TlsFile = None,
-    tls_cert: options.TlsFile = None,
-    tls_key: options.TlsFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     token: options.Token = None,
 ) -> None:
-    """Run a program as it is; its onnxruntime sessions have the server's help, and answer without
-    it too."""
+    """Run a program as it is, with a server's help. Its onnxruntime sessions answer without the
+    server too."""
     from cans.learning.objective import Objective
     from cans.live.wire.link import parse_servers
 

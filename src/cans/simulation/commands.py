@@ -48,9 +48,11 @@ def register(app: typer.Typer, measure_prototype: Measure) -> None:
 def simulate(
     model: Annotated[str, typer.Option(help="vgg16, resnet50 or vit_b16.")] = "vgg16",
     policy: Annotated[
-        str, typer.Option(help="Learning method, or MODULE:NAME of your own.")
+        str, typer.Option(help="How it learns; `cans policies` lists; or MODULE:NAME.")
     ] = DEFAULT_POLICY,
-    world: Annotated[str, typer.Option(help="Where it learns.")] = "paper",
+    world: Annotated[
+        str, typer.Option(help="Where it learns; `cans worlds` lists them.")
+    ] = "paper",
     devices: Annotated[int, typer.Option(help="Size of the fleet.")] = 25,
     rounds: Annotated[int, typer.Option(help="Inferences, one device each.")] = 2500,
     seeds: Annotated[int, typer.Option(help="Independent runs.")] = 3,
@@ -67,10 +69,12 @@ def simulate(
         str | None, typer.Option(help="fast (compiled; the default with numba) or reference.")
     ] = None,
     delivery: Annotated[str, typer.Option(help="immediate or next-contact.")] = "immediate",
-    trace: Annotated[Path | None, typer.Option(help="CSV of world trace.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="CSV of measured inferences, for world trace.")
+    ] = None,
     delay: Annotated[
         int | None,
-        typer.Option(help="Rounds before a device hears how one of its own went; the world's."),
+        typer.Option(help="Rounds until a device hears of one; the world's by default."),
     ] = None,
     pool_age: Annotated[
         float, typer.Option(help="Rounds between two pulls of pools that should be fresh.")
@@ -83,7 +87,7 @@ def simulate(
     ] = None,
     load: Annotated[
         float | None,
-        typer.Option(help="World crowded: of the server, if all did what is best alone (0.9)."),
+        typer.Option(help="World crowded: utilisation if all chose as if alone (0.9)."),
     ] = None,
     fleet: Annotated[
         str | None,
@@ -206,8 +210,9 @@ def sweep(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Run a grid of policies, models, worlds, fleet sizes, options and seeds; an interrupted
-    sweep goes on where it was. `cans sweep show FILE` prints the results of one."""
+    """Run a grid of simulations. It may vary policies, models, worlds, fleet sizes, options and
+    seeds; an interrupted sweep goes on where it was. `cans sweep show FILE` prints the results of
+    one."""
     from cans.simulation.sweep import command
 
     if what[0] == "show" and len(what) == 2:
@@ -235,7 +240,7 @@ def _reproduce(measure_prototype: Measure) -> Callable[..., None]:
         dask: Dask = None,
         ray: Ray = None,
     ) -> None:
-        """Redraw every simulated figure of the paper and check its claims."""
+        """Redraw the paper's simulated figures and check its claims."""
         from cans.simulation.reproduce import reproduce as run
 
         measure = measure_prototype if prototype else None

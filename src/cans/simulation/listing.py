@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def policies(as_json: AsJson = False) -> None:
-    """List the learning methods: what each learns, and with whom."""
+    """List the learning methods. Each with what it learns, and with whom."""
     known = {**POLICIES, **EAGER, **CLUSTERED, **ABLATIONS}
     rows = [
         {"name": name, "about": about(each), "simulation_only": _only_simulated(each),
@@ -79,7 +79,7 @@ def worlds(as_json: AsJson = False) -> None:
 
 
 def models(as_json: AsJson = False) -> None:
-    """List the built-in models: input, work and number of partition points."""
+    """List the built-in models. Each with its input, work and number of partition points."""
     from cans.models.builtin import NAMES
     from cans.models.onnx.loading import load
     from cans.models.points.points import find_points

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT.toml|NAME")],
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT.toml|NAME", help="What to run.")],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Results; out/testbed/NAME if not given.")
     ] = None,
@@ -41,7 +41,7 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Run an experiment on real processes; leaves results and figures, and no process."""
+    """Run an experiment on real processes. It leaves results and figures, and no process."""
     from dataclasses import replace
 
     from cans.testbed.report.report import open_folder, print_report, write_report
@@ -75,13 +75,15 @@ def demo(
     seconds: Annotated[float, typer.Option(help="How long, after the start.", min=5)] = 60.0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="For the picture.")] = Path("out/demo"),
     dashboard: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Of the live page; any free port.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Of the live page; any free port by default."),
     ] = None,
     look: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the live page in a browser.")
     ] = True,
 ) -> None:
-    """Watch a fleet learn where to cut, adapt to a new link, and do without its server."""
+    """Watch a fleet learn, adapt and do without its server. The link becomes slow, and the server
+    is killed for a while."""
     from cans.testbed.demo.demo import has_a_screen, page_address, run_demo
     from cans.testbed.report.report import open_folder
 
@@ -104,7 +106,7 @@ def warm(
 
 
 def list_experiments() -> None:
-    """Names of the experiments that come with the package."""
+    """Name the experiments that come with the package."""
     from cans.testbed.run.reading import read_experiment, shipped
 
     for name in shipped():

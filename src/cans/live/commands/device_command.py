@@ -67,9 +67,9 @@ def device(
         list[str] | None, typer.Option("--exit", metavar="NAME:THRESHOLD", help="Early exit.")
     ] = None,
     tls: options.Tls = False,
-    tls_ca: options.TlsFile = None,
-    tls_cert: options.TlsFile = None,
-    tls_key: options.TlsFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     token: options.Token = None,
     seed: Annotated[int | None, typer.Option(help="Of inputs and random choices.")] = None,
     slowdown: Annotated[

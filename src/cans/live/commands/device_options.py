@@ -1,4 +1,4 @@
-"""Options of a device that several commands have: `cans device` and `cans run`."""
+"""Options of whoever speaks to a server: `cans device`, `run`, `status` and `explain`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ MaxMbPerDay = Annotated[
     float | None, typer.Option(help="A metered link: then answer alone until tomorrow.")
 ]
 Tls = Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system.")]
-TlsFile = Annotated[Path | None, typer.Option(metavar="FILE")]
+TlsCa = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Encrypt, trusting this authority (PEM).")
+]
+TlsCert = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Show this certificate (mutual TLS; PEM).")
+]
+TlsKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")
+]
 Token = Annotated[
     str | None, typer.Option(envvar="CANS_TOKEN", help="Join token.", show_envvar=True)
 ]

@@ -54,11 +54,15 @@ def serve(
     ] = None,
     accept_models: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Take models from devices; a token is a must."),
+        typer.Option(metavar="DIR", help="Take models from devices; needs --token-file."),
     ] = None,
-    max_models: Annotated[int, typer.Option(help="That devices give; least used go.")] = 16,
-    max_model_mb: Annotated[int, typer.Option(help="Largest that a device gives.")] = 1024,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT")] = "0.0.0.0:7070",
+    max_models: Annotated[
+        int, typer.Option(help="Models of devices kept; the least used go.")
+    ] = 16,
+    max_model_mb: Annotated[int, typer.Option(help="Largest model taken from a device.")] = 1024,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where devices reach it.")
+    ] = "0.0.0.0:7070",
     store: Annotated[
         str, typer.Option(metavar="URL", help="sqlite:FILE, postgresql://... or memory:")
     ] = DEFAULT_STORE,
@@ -75,23 +79,25 @@ def serve(
     alpha: Alpha = None,
     beta_ms: BetaMs = None,
     codec: Annotated[
-        list[str] | None, typer.Option(help="How crossing tensors may travel; several times.")
+        list[str] | None, typer.Option(help="How crossing tensors may travel; repeat for several.")
     ] = None,
     max_error: Annotated[
-        float | None, typer.Option(help="Lossy codecs may change an answer by so much.")
+        float | None, typer.Option(help="Most that a lossy codec may change an answer.")
     ] = None,
     min_agreement: Annotated[
-        float | None, typer.Option(help="Or so many answers must keep their largest output.")
+        float | None, typer.Option(help="Least share of answers that keep their top output.")
     ] = None,
     features: Annotated[str, typer.Option(help="mac3, ops13 or rich.")] = "rich",
     image: Annotated[
-        str, typer.Option(metavar="MEAN/STD", help="The input is a picture normalised so.")
+        str, typer.Option(metavar="MEAN/STD", help="The input is a picture, normalised by these.")
     ] = "",
     shape: Annotated[
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix open dimensions.")
     ] = None,
     max_tensors: Annotated[int, typer.Option(help="Tensors that may cross a cut.")] = 1,
-    max_points: Annotated[int | None, typer.Option(help="Keep only so many points.")] = None,
+    max_points: Annotated[
+        int | None, typer.Option(help="Keep only this many points, the most useful.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Back-ends that run at a time.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of one back-end; 0: all cores.")] = 1,
     provider: ProviderOption = None,
@@ -108,17 +114,21 @@ def serve(
         bool, typer.Option("--prepare", help="Build every back-end first (small models).")
     ] = False,
     max_message_mb: Annotated[int, typer.Option(help="Largest message.")] = 64,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Encrypt, with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")
+    ] = None,
     tls_client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Ask devices for certificates (mTLS).")
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Lines `device token`; edit at any time.")
     ] = None,
-    lowest_latency_ms: Annotated[float, typer.Option(help="Believe no latency below.")] = 0.0,
+    lowest_latency_ms: Annotated[float, typer.Option(help="Refuse latencies below this.")] = 0.0,
     highest_latency_ms: Annotated[
-        float, typer.Option(help="Believe no latency above.")
+        float, typer.Option(help="Refuse latencies above this.")
     ] = 600_000.0,
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Prometheus metrics.")
@@ -131,13 +141,15 @@ def serve(
     ] = None,
     dashboard_token: Annotated[
         str | None,
-        typer.Option(envvar="CANS_DASHBOARD_TOKEN", help="Ask for it; a must beyond loopback."),
+        typer.Option(
+            envvar="CANS_DASHBOARD_TOKEN", help="Asked for by the page; needed beyond loopback."
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to be open to everyone on the network.")
     ] = False,
     keep_days: Annotated[
-        float, typer.Option(help="Forget pools and devices that nobody used for so long.")
+        float, typer.Option(help="Forget pools and devices unused for this many days.")
     ] = 365.0,
     slowdown: Annotated[
         float, typer.Option(hidden=True, help="Testbed: back-ends take K times as long.")
@@ -145,7 +157,7 @@ def serve(
     log: Annotated[str, typer.Option(help="json or text.")] = "text",
     config: ConfigOption = None,
 ) -> None:
-    """Serve back-ends of models to a fleet, and what the fleet has learned."""
+    """Serve the back-ends of models to a fleet. What the fleet learns is kept in a store."""
     import asyncio
 
     from cans.live.logs import start_logging

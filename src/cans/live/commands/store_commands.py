@@ -15,14 +15,19 @@ from cans.errors import InputError
 if TYPE_CHECKING:
     from cans.live.store.base import Store
 
-app = typer.Typer(help="Pools of a server: look at them, copy them, forget old ones.")
+app = typer.Typer(
+    help="Look at a server's pools, copy them, forget old ones.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="\b\nExample:\n  cans store show sqlite:cans.sqlite",
+)
 Url = Annotated[str, typer.Argument(metavar="URL", help="sqlite:FILE or postgresql://...")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
 @app.command(epilog="\b\nExample:\n  cans store show sqlite:cans.sqlite")
 def show(url: Url, as_json: AsJson = False) -> None:
-    """What is in every pool; the server may run meanwhile."""
+    """Show what is in every pool. The server may run meanwhile."""
     with closing(_opened(url)) as store:
         pools = overview(store)
     if as_json:
@@ -44,7 +49,7 @@ def backup(
     url: Url,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="A new SQLite file.")],
 ) -> None:
-    """Copy a store into a new SQLite file that `cans serve --store` takes; the server may run."""
+    """Copy a store into a new SQLite file. `cans serve --store` takes it; the server may run."""
     from cans.live.store.layout import TABLES
     from cans.live.store.sqlite import SqliteStore
 
@@ -62,12 +67,13 @@ def backup(
 @app.command(epilog="\b\nExample:\n  cans store purge sqlite:cans.sqlite --older-than-days 180")
 def purge(
     url: Url,
-    older_than_days: Annotated[float, typer.Option(help="What nobody used for so long.")],
+    older_than_days: Annotated[
+        float, typer.Option(help="Not merged into, or not heard of, for this long.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Forget pools into which nothing was merged for so long, and devices not heard; the server may
-    run.
-    """
+    """Forget pools and devices that nobody uses. Pools into which nothing was merged for that long,
+    and devices that were not heard; the server may run."""
     if not older_than_days >= 1.0:
         raise InputError("--older-than-days must be at least 1")
     with closing(_opened(url)) as store:

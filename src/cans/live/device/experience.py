@@ -205,7 +205,7 @@ class Experience:
             self.known[download.key] = max(self.known[download.key], version)
 
     def _set_aside(self, key: PoolKey, sequence: int, reason: str) -> None:
-        """The server has refused an upload for good: it leaves the learner, and is kept as refused."""
+        """The server has refused an upload for good: it leaves the learner, kept as refused."""
         assert self.learner is not None
         for upload in self.learner.pending():
             if (upload.key, upload.sequence) == (key, sequence):

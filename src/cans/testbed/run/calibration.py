@@ -1,8 +1,8 @@
 """Asked and achieved: how slow the devices and how fast the links really are.
 
-Devices take turns several times, so that a busy moment of the machine disturbs a few measurements of
-each and not all of one; what counts is the median. A device that is off all the same is measured once more,
-and then all of its measurements count.
+Devices take turns several times, so that a busy moment of the machine disturbs a few measurements
+of each and not all of one; what counts is the median. A device that is off all the same is measured
+once more, and then all of its measurements count.
 """
 
 from __future__ import annotations
