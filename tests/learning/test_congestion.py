@@ -6,9 +6,19 @@ from math import inf
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cans.learning import Context, DeviceLearner, Latencies, policy_named
-from cans.learning.congestion import Load, LoadMeter, toll, worth_asking
+from cans.learning.congestion import (
+    Load,
+    LoadMeter,
+    Overrun,
+    aged,
+    expected_wait,
+    toll,
+    worth_asking,
+)
 from cans.learning.edge import EdgeAggregator
 from cans.simulation.worlds.crowded import crowded
 
@@ -109,3 +119,67 @@ def test_policies_that_have_not_heard_of_load_ignore_it() -> None:
     learner = DeviceLearner(world.table, policy_named("linucb"))
     assert learner.select(Context(load=BUSY)) == learner.select(Context())
     assert not learner.wants_work(1e6)
+
+
+def test_nobody_else_no_question() -> None:
+    assert not worth_asking(BUSY._replace(joined=1), 20.0, 2.0), "alone it collides with nobody"
+
+
+@given(
+    running=st.lists(st.floats(0, 1e3), max_size=4),
+    queued=st.lists(st.floats(0, 1e3), max_size=12),
+    more=st.floats(0, 1e3),
+    workers=st.integers(1, 6),
+)
+def test_laws_of_the_expected_wait(
+    running: list[float], queued: list[float], more: float, workers: int
+) -> None:
+    running = running[:workers]
+    wait = expected_wait(running, queued, workers)
+    total = sum(running) + sum(queued)
+    assert 0.0 <= wait <= total / workers + 1e-9, "no worker is idle while somebody waits"
+    assert wait == 0.0 or len(running) + len(queued) >= workers
+    assert expected_wait(running, [*queued, more], workers) >= wait
+    assert expected_wait(running, queued, workers + 1) <= wait
+    assert expected_wait(running, queued, inf) == 0.0
+    if workers == 1:
+        assert wait == pytest.approx(total)
+
+
+@given(age=st.floats(0, 1e3), more=st.floats(0, 1e3))
+def test_an_old_load_counts_less_and_never_more(age: float, more: float) -> None:
+    now, later = aged(BUSY, age), aged(BUSY, age + more)
+    assert aged(BUSY, 0.0) == BUSY
+    assert aged(BUSY, -1.0) == BUSY, "a clock that runs backwards"
+    for field in ("wait_ms", "utilisation", "arrivals", "inside", "recent"):
+        assert 0 <= getattr(later, field) <= getattr(now, field) <= getattr(BUSY, field)
+    assert (later.joined, later.workers) == (BUSY.joined, BUSY.workers)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), max_size=30))
+def test_an_overrun_lies_between_nothing_and_the_worst(waits: list[tuple[float, float]]) -> None:
+    overrun = Overrun()
+    for told, waited in waits:
+        overrun.waited(told, waited)
+        assert 0.0 <= overrun.milliseconds <= max(w - t for t, w in [*waits, (0.0, 0.0)]) + 1e-9
+    for _ in range(300):
+        overrun.stayed()
+    assert overrun.milliseconds < 0.01, "it tries again one day"
+
+
+def test_who_is_passed_again_and_again_stays_away_for_a_while() -> None:
+    learner = taught()
+    load = Load(wait_ms=1.0, joined=8, arrivals=0.1)
+    choice = learner.select(Context(load=load))
+    assert choice.row != learner.table.local
+    for _ in range(20):
+        choice = learner.select(Context(load=load))
+        if choice.row == learner.table.local:
+            break
+        learner.observe_wait(choice, 1e4)
+    assert choice.row == learner.table.local
+    assert learner.select(Context(load=load._replace(joined=1, arrivals=0.0))).overrun_ms == 0.0
+    for _ in range(400):
+        choice = learner.select(Context(load=load))
+        learner.observe_wait(choice, 0.0)
+    assert choice.row != learner.table.local

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -274,8 +275,10 @@ def test_a_busy_server_sends_a_device_home_and_says_why(tmp_path: Path) -> None:
             each._contact.load.tell(0, slow)
         report = device.run(example()).report
         assert report.answered_by == "device"
-        assert "the server is busy: wait 9" in report.why or "wait 10000.0 ms" in report.why
-        assert "toll" in report.why
+        found = re.search(r"the server is busy: wait ([\d.]+) ms, toll ([\d.]+) ms", report.why)
+        assert found is not None
+        assert float(found[1]) > 1e3, "however old it is by now"
+        assert float(found[2]) > 0.0
         assert selfish.run(example()).report.answered_by == "device", "the wait counts for all"
         assert "toll 0.0 ms" in selfish.last.why  # type: ignore[union-attr]
 

@@ -31,6 +31,7 @@ class Choice(NamedTuple):
     width_ms: float  # how much the choice was favoured for being uncertain
     tied: bool = False  # another choice was as good; the lower index won
     wait_ms: float = 0.0  # for a worker of the server, as it was told
+    overrun_ms: float = 0.0  # of that, because it waited longer than it was told before
     toll_ms: float = 0.0  # charged for the waiting that the choice causes to others
 
 

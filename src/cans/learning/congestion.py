@@ -34,6 +34,11 @@ ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
 
 
+OVERRUN_SHARE, OVERRUN_KEPT = 0.3, 0.95
+"""How much the last wait counts in a device's overrun, and how much of that is left after an
+inference without the server."""
+
+
 class Load(NamedTuple):
     """What a server tells of itself."""
 
@@ -108,6 +113,26 @@ def worth_asking(load: Load, service_ms: float, round_trip_ms: float) -> bool:
     spare = max(1.0 - used, SPARE)
     varies = service_ms * used / (load.workers * spare)
     return varies > round_trip_ms
+
+
+class Overrun:
+    """By how much a device waited longer than it was told, lately.
+
+    What is announced after a question may arrive before what asked. A device that is passed again
+    and again, because its front-end takes long, finds out here, and stays away if that costs more
+    than it gains; then it forgets, and tries again.
+    """
+
+    def __init__(self) -> None:
+        self.milliseconds = 0.0
+
+    def waited(self, told_ms: float, waited_ms: float) -> None:
+        self.milliseconds += OVERRUN_SHARE * (waited_ms - told_ms - self.milliseconds)
+        self.milliseconds = max(self.milliseconds, 0.0)
+
+    def stayed(self) -> None:
+        """An inference was made without the server."""
+        self.milliseconds *= OVERRUN_KEPT
 
 
 class LoadMeter:

@@ -12,7 +12,7 @@ from cans.learning.arithmetic import choosing, linear, physical
 from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import Load, toll
+from cans.learning.congestion import Load, Overrun, toll
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
@@ -63,6 +63,7 @@ class DeviceLearner:
         }
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._frame = 0
+        self._overrun = Overrun()
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
 
@@ -126,7 +127,10 @@ class DeviceLearner:
             scores, allowed if allowed is not None else _NOBODY_ASKED, restricted, forced
         )
         self.tied += tied
-        return self._charged(self._made(index, tied, float(scores[index])), charge)
+        choice = self._made(index, tied, float(scores[index]))
+        if charge is None or context.load is None:
+            return choice
+        return _charged(choice, charge, context.load)
 
     def observe(
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
@@ -147,6 +151,15 @@ class DeviceLearner:
             if part.wants_upload():
                 uploads.append(part.upload())
         return tuple(uploads)
+
+    def observe_wait(self, choice: Choice, waited_ms: float) -> None:
+        """How long a request waited for a worker, beside what was assumed when it was chosen."""
+        if not self.load_aware:
+            return
+        if choice.row == self.table.local:
+            self._overrun.stayed()
+        else:
+            self._overrun.waited(choice.wait_ms - choice.overrun_ms, waited_ms)
 
     def _judge_server(self, index: int, latency: float | None) -> None:
         part = self._parts.get("server")
@@ -279,11 +292,12 @@ class DeviceLearner:
         if load is None or load.workers == inf or not self.load_aware:
             return None
         others = share > 0.0 and load.joined > 1 and load.arrivals > 0.0
-        if load.wait_ms == 0.0 and not others:
+        if load.wait_ms == 0.0 and not others and load.joined <= 1:
             return None
         part = self._parts["server"]
         service = self._state.mean[0, part.number]
-        wait = np.where(self._state.informative[part.number], load.wait_ms, 0.0)
+        expected = load.wait_ms + (self._overrun.milliseconds if load.joined > 1 else 0.0)
+        wait = np.where(self._state.informative[part.number], expected, 0.0)
         return np.stack([wait, share * toll(service, load)])
 
     def bottlenecks(self) -> Array | None:
@@ -346,18 +360,6 @@ class DeviceLearner:
             scores = choosing.learned_scores(self._state, 0, self._how, weight, normals)
         return scores if known is None else scores + known
 
-    def _charged(self, choice: Choice, charge: Array | None) -> Choice:
-        if charge is None:
-            return choice
-        wait, fee = (float(each) for each in charge[:, choice.row])
-        predicted = choice.predicted_ms + wait
-        return choice._replace(
-            predicted_ms=predicted,
-            width_ms=choice.width_ms + wait + fee,
-            wait_ms=wait,
-            toll_ms=fee,
-        )
-
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table
         if score is None:
@@ -369,3 +371,15 @@ class DeviceLearner:
                 predicted += float(self._state.mean[0, part, row])
         width = predicted - score
         return Choice(row, table.point_of[row], table.codec_of[row], predicted, width, tied)
+
+
+def _charged(choice: Choice, charge: Array, load: Load) -> Choice:
+    """The choice with what was assumed of the wait and the toll."""
+    wait, fee = (float(each) for each in charge[:, choice.row])
+    return choice._replace(
+        predicted_ms=choice.predicted_ms + wait,
+        width_ms=choice.width_ms + wait + fee,
+        wait_ms=wait,
+        overrun_ms=max(wait - load.wait_ms, 0.0),
+        toll_ms=fee,
+    )

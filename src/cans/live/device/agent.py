@@ -270,6 +270,8 @@ class Agent(Thread):
             return
         self._experience.adopt(played.pools)
         self._experience.use_rows(played.job.rows)
+        if measured.waited_ms is not None and self._hooks.told_by_server:
+            self._experience.observe_wait(played.choice, measured.waited_ms)
         latencies = self._hooks.stopwatch.latencies(played.choice, measured)
         uploads = self._experience.observe(played.choice, latencies, self._clock.now())
         if uploads and terms.delivery == "immediate":

@@ -165,6 +165,11 @@ class Experience:
         self._keep(lasting=bool(uploads))
         return uploads
 
+    def observe_wait(self, choice: Choice, waited_ms: float) -> None:
+        """How long a request waited for a worker, beside what was assumed."""
+        if self.learner is not None:
+            self.learner.observe_wait(choice, waited_ms)
+
     def wants_probe(self, time: float) -> bool:
         return self.learner is not None and self.learner.wants_probe(time)
 

@@ -39,7 +39,12 @@ class Hooks:
     def told(self, load: Load | None) -> Load | None:
         """The load to count with, of what the server told: how busy this machine is has nothing to
         do with latencies that were recorded elsewhere."""
-        return load if isinstance(self.stopwatch, Monotonic) else self.load
+        return load if self.told_by_server else self.load
+
+    @property
+    def told_by_server(self) -> bool:
+        """Whether loads are those of the server, and not of a recording."""
+        return isinstance(self.stopwatch, Monotonic)
 
     @property
     def may_stay(self) -> bool:

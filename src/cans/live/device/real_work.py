@@ -21,7 +21,6 @@ from cans.live.device.options import DeviceOptions
 from cans.live.device.request import Requests
 from cans.live.device.round import Asked, Job
 from cans.live.device.servers.contact import Contact
-from cans.live.device.timing import Monotonic
 from cans.live.wire.inference import InferReply
 from cans.live.wire.link import Pending
 from cans.live.wire.load import QuoteReply, QuoteRequest
@@ -61,7 +60,7 @@ class RealWork:
     def wanted(self, server: int | None) -> bool:
         """Whether this device should ask to send some."""
         learner, hooks = self._experience.learner, self._hooks
-        if server is None or learner is None or not isinstance(hooks.stopwatch, Monotonic):
+        if server is None or learner is None or not hooks.told_by_server:
             return False
         if not hooks.learning or hooks.force is not None or self._contact.load.now(server) is None:
             return False

@@ -177,7 +177,7 @@ class Requests:
         self.times.ran_whole(end - called)
         settled = alone and not self._model.executor.building
         milliseconds = (end - called) * 1e3
-        measured = Measured(milliseconds if settled else None, 0.0, 0.0, milliseconds)
+        measured = Measured(milliseconds if settled else None, 0.0, 0.0, milliseconds, 0.0)
         explain = partial(
             self._explainer.report, job, permit.choice, permit.why, measured, note="", end=end,
             point=self._model.last, front_ms=milliseconds,
@@ -308,6 +308,7 @@ class Requests:
         """What a reply that came at `end` teaches of its choice."""
         self._remote_times.took(asked.choice.row, end - asked.ready)
         link_ms, server_ms = parted((end - asked.ready) * 1e3, reply.compute_ms + reply.queue_ms)
+        waited_ms: float | None = None
         if link_ms is not None:
             link_ms, server_ms = self._in_flight.alone(
                 asked.ready,
@@ -320,10 +321,12 @@ class Requests:
             )
             learner = self._experience.learner
             if reply.load is not None and learner is not None and learner.load_aware:
-                server_ms = reply.compute_ms  # the wait is told: it is not to be learned
+                # The wait is told: it is not to be learned.
+                waited_ms, server_ms = server_ms - reply.compute_ms, reply.compute_ms
         if reply.warming:
             server_ms = None
-        return Measured(asked.front_ms, link_ms, server_ms, (end - asked.job.begun) * 1e3)
+        total_ms = (end - asked.job.begun) * 1e3
+        return Measured(asked.front_ms, link_ms, server_ms, total_ms, waited_ms)
 
     def _check(self, outputs: dict[str, Array]) -> None:
         """Whatever a server sends, the caller gets the model's outputs."""
@@ -373,7 +376,7 @@ class Requests:
             with self._learner:
                 choice, elsewhere = self._chooser.exited(run.point), None
         front_ms = run.steady_seconds * 1e3 if run.settled else None
-        measured = Measured(front_ms, elsewhere, elsewhere, (end - job.begun) * 1e3)
+        measured = Measured(front_ms, elsewhere, elsewhere, (end - job.begun) * 1e3, elsewhere)
         explain = partial(
             self._explainer.report, job, choice, why, measured, note=_left_early(run), end=end,
             point=run.point, front_ms=run.seconds * 1e3,

@@ -27,6 +27,7 @@ class Measured(NamedTuple):
     link_ms: float | None
     server_ms: float | None
     total_ms: float
+    waited_ms: float | None = None  # for a worker of the server, where it tells its load
 
     def latencies(self) -> Latencies:
         return Latencies(self.front_ms, self.link_ms, self.server_ms)

@@ -280,6 +280,8 @@ class _Play:
         latencies = Latencies(
             each.front * report, each.link * report, (each.service + queue) * report
         )
+        if not each.probe:
+            learner.observe_wait(each.choice, each.waited)
         uploads = learner.observe(each.choice, latencies, began)
         if each.choice.row == self.world.table.local and learner.wants_probe(began):
             uploads += learner.observe_probe([timed_probe(self.world, self.episode, number)], began)

@@ -78,7 +78,6 @@ class PolicyChoice:
     beta_ms: float | None = None
     alpha: float | None = None
     ridge: float | None = None
-    selfish: bool = False  # its devices do not care how long others wait for them
 
     def __post_init__(self) -> None:
         policy = find_policy(self.name)

@@ -84,7 +84,6 @@ class ProcessFleet:
         words += ["--type", group.type, "--network", group.network, "--name", seat.name]
         words += ["--state", str(self._folder / seat.name), "--seed", str(seed)]
         words += ["--slowdown", repr(group.slowdown)]
-        words += ["--selfish"] if self.policy.selfish else []
         return [*words, *(["--prepare"] if self.experiment.prepare else [])]
 
     def wait_until_ready(self) -> None:

@@ -16,7 +16,6 @@ from cans.learning import Choice, DeviceLearner
 from cans.learning.congestion import Load, worth_asking
 from cans.live.device.hooks import Hooks
 from cans.live.device.servers.contact import Contact
-from cans.live.device.timing import Monotonic
 from cans.live.wire.link import Pending
 from cans.live.wire.load import QuoteReply, QuoteRequest
 
@@ -55,7 +54,7 @@ class Quotes:
         """Whether to ask before this choice stands."""
         if server is None or load is None or choice is None or not learner.load_aware:
             return False
-        if self._hooks.force is not None or not isinstance(self._hooks.stopwatch, Monotonic):
+        if self._hooks.force is not None or not self._hooks.told_by_server:
             return False
         if self._contact.load.at <= self._silent_at:  # not heard of since a question was lost
             return False
