@@ -32,9 +32,10 @@ def test_only_numbers_within_the_limits_are_believable() -> None:
 
 
 def test_a_round_trip_is_parted_only_by_a_time_that_fits_into_it() -> None:
-    assert parted(10.0, 4.0) == (6.0, 4.0)
+    assert parted(10.0, 3.0, 1.0) == (6.0, 4.0)
     for nonsense in (10.1, -1.0, nan, inf, -inf):
-        assert parted(10.0, nonsense) == (None, None)
+        assert parted(10.0, nonsense, 2.0) == (None, None)
+        assert parted(10.0, 2.0, nonsense) == (None, None)
 
 
 def sums_are_sane(device: Device) -> bool:

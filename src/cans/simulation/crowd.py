@@ -99,6 +99,7 @@ class CrowdRun:
             "quotes": int(self.record.quoted.sum()),
             "probes": self.record.probes,
             "switches_per_device_s": switches(self.record),
+            "most_switching_100ms": most_switching(self.record, len(self.points) // 2),
         }
 
 
@@ -117,6 +118,22 @@ def switches(record: CrowdRecord) -> float:
         changed += int((np.diff(own) != 0).sum())
     elapsed = float(np.nanmax(record.started_s) - np.nanmin(record.started_s))
     return changed / (len(np.unique(record.active)) * max(elapsed, 1e-9))
+
+
+def most_switching(record: CrowdRecord, since: int = 0, within_s: float = 0.1) -> int:
+    """The largest number of devices whose choices differ from their last ones within so long."""
+    when: list[tuple[float, int]] = []
+    for device in np.unique(record.active):
+        own = np.flatnonzero(record.active == device)
+        changed = own[1:][np.diff(record.picks[own]) != 0]
+        when += [(float(record.started_s[each]), int(device)) for each in changed if each >= since]
+    when.sort()
+    most, first = 0, 0
+    for last, (time_s, _) in enumerate(when):
+        while when[first][0] < time_s - within_s:
+            first += 1
+        most = max(most, len({device for _, device in when[first : last + 1]}))
+    return most
 
 
 def play_seed(what: CrowdSettings, seed: int, **changes: Any) -> CrowdRun:

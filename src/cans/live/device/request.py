@@ -290,7 +290,7 @@ class Requests:
         measured = self.measure(asked, reply, end)
         # As it was, for people; what is learned is without what other requests cost this one.
         took_ms = (end - asked.ready) * 1e3
-        link_ms, server_ms = parted(took_ms, reply.compute_ms + reply.queue_ms)
+        link_ms, server_ms = parted(took_ms, reply.compute_ms, reply.queue_ms)
         explain = partial(
             self._explainer.report, asked.job, asked.choice, asked.why, measured, note=note,
             end=end, answered_by=self._contact.links[asked.server].server,
@@ -307,7 +307,7 @@ class Requests:
     def measure(self, asked: Asked, reply: InferReply, end: float) -> Measured:
         """What a reply that came at `end` teaches of its choice."""
         self._remote_times.took(asked.choice.row, end - asked.ready)
-        link_ms, server_ms = parted((end - asked.ready) * 1e3, reply.compute_ms + reply.queue_ms)
+        link_ms, server_ms = parted((end - asked.ready) * 1e3, reply.compute_ms, reply.queue_ms)
         waited_ms: float | None = None
         if link_ms is not None:
             link_ms, server_ms = self._in_flight.alone(

@@ -57,11 +57,14 @@ def believable(milliseconds: float | None, limits: Limits) -> bool:
     return milliseconds is not None and isfinite(milliseconds) and limits.admits(milliseconds)
 
 
-def parted(round_trip_ms: float, server_ms: float) -> tuple[float | None, float | None]:
+def parted(
+    round_trip_ms: float, compute_ms: float, queue_ms: float
+) -> tuple[float | None, float | None]:
     """Link and server time of a round trip. A server that says it took longer than all of it, or
     less than nothing, is believed in neither."""
-    link_ms = round_trip_ms - server_ms
-    return (link_ms, server_ms) if link_ms >= 0 and server_ms >= 0 else (None, None)
+    link_ms = round_trip_ms - compute_ms - queue_ms
+    possible = link_ms >= 0 and compute_ms >= 0 and queue_ms >= 0
+    return (link_ms, compute_ms + queue_ms) if possible else (None, None)
 
 
 def round_trip_of(probes: Sequence[float], sizes: Sequence[int]) -> float:

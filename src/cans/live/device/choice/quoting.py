@@ -20,9 +20,9 @@ from cans.live.wire.link import Pending
 from cans.live.wire.load import QuoteReply, QuoteRequest
 
 LEAST_MS = 1.0  # that a question takes, whatever the probes say
-PATIENCE = 3.0  # round trips that an answer is waited for ...
+PATIENCE, PATIENCE_S = 3.0, 0.02  # round trips, or seconds, that an answer is waited for ...
 SHARE = 0.25  # ... and this share of a local run at most
-LOCAL_SHARE = 0.05  # of a run that is likely to stay here: so much a question may cost
+LOCAL_SHARE = 0.02  # of a run that is likely to stay here: so much a question may cost
 ON_ITS_WAY_MS = 100.0  # a place is held so much longer than the way to the server should take
 
 
@@ -82,10 +82,10 @@ class Quotes:
         return Question(server, digest, self._contact.links[server].quote(request), monotonic())
 
     def answer(self, question: Question, local_s: float) -> Load | None:
-        """The load by the answer, which is waited for no longer than `PATIENCE` and a share of a
-        local run; None: it did not come, and nothing more is asked until the server says something.
+        """The load by the answer, which is waited for as `PATIENCE` says and a share of a local run
+        at most; None: it did not come, and nothing more is asked until the server says something.
         """
-        seconds = min(PATIENCE * self.takes_ms / 1e3, SHARE * local_s)
+        seconds = min(max(PATIENCE * self.takes_ms / 1e3, PATIENCE_S), SHARE * local_s)
         left = max(question.asked_at + seconds - monotonic(), 0.0)
         try:
             load = question.reply.result(left).load

@@ -1,0 +1,74 @@
+"""A server that is ten times slower for a minute: how soon a crowd is back, on three fleets.
+
+Mean latency over that of the best joint assignment, both in the half minute that begins a minute
+after the server is well again. And how steady choices are: how many devices change theirs within
+100 ms, and how often each does, before the trouble begins.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cans.simulation.crowd import CrowdRun, CrowdSettings, most_switching, play_seed, switches
+from cans.simulation.engines.crowd import CrowdRecord
+
+SEEDS = range(60_000, 60_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+BEGINS_S, ENDS_S = 20.0, 80.0
+JUDGED_S = (ENDS_S + 60.0, ENDS_S + 90.0)
+FLEETS = {
+    "8 mixed, load 0.9": CrowdSettings(devices=8, load=0.9),
+    "12 Pis, load 0.6": CrowdSettings(devices=12, fleet="rpi5", load=0.6),
+    "12 Xavier, load 0.6": CrowdSettings(
+        devices=12, fleet="xavier-nx", server_slower=4.0, load=0.6
+    ),
+}
+BAR = 1.05
+
+
+def long_enough(what: CrowdSettings) -> CrowdSettings:
+    """As many inferences as the fleet makes until the end, by what it makes in a short run."""
+    trial = play_seed(replace(what, policy="allocated", rounds=20 * what.devices), 0).record
+    per_second = len(trial.picks) / float(np.nanmax(trial.started_s))
+    return replace(what, rounds=int(1.15 * per_second * JUDGED_S[1]))
+
+
+def within(record: CrowdRecord, start: float, stop: float) -> float:
+    """Mean latency of what was begun then."""
+    then = (record.started_s >= start) & (record.started_s < stop)
+    return float(np.nanmean(record.latency_ms[then]))
+
+
+def judged(run: CrowdRun) -> float:
+    return within(run.record, *JUDGED_S) / within(run.best, *JUDGED_S)
+
+
+def run() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    back = True
+    for name, settings in FLEETS.items():
+        what = long_enough(replace(settings, policy="cans"))
+        runs = [play_seed(what, seed, slow_from_s=BEGINS_S, slow_until_s=ENDS_S) for seed in SEEDS]
+        ratios = [judged(each) for each in runs]
+        steady = [_before(each.record) for each in runs]
+        found[name] = {
+            "over best, a minute after": [round(each, 3) for each in ratios],
+            "within 5 %": f"{sum(each <= BAR for each in ratios)} of {len(ratios)}",
+            "probes": [each.record.probes for each in runs],
+            "most switching in 100 ms": [most_switching(each) for each in steady],
+            "switches per device and second": round(float(np.mean([*map(switches, steady)])), 3),
+        }
+        back &= all(each <= BAR for each in ratios)
+        print(name, found[name], flush=True)
+    return {"seeds": len(SEEDS), **found, "bar": BAR, "bar_met": back}
+
+
+def _before(record: CrowdRecord) -> CrowdRecord:
+    """The steady state before the trouble."""
+    then = (record.started_s >= BEGINS_S / 2) & (record.started_s < BEGINS_S)
+    return CrowdRecord(*(
+        each[then] if isinstance(each, np.ndarray) else each for each in record
+    ))  # fmt: skip
