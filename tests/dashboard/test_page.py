@@ -36,6 +36,13 @@ def wait_text(tab: Watched, device: str, selector: str, text: str, seconds: floa
     return monotonic() - begin
 
 
+def empty_frame_seconds(tab: Watched) -> float:
+    """How long the browser takes for a question and a frame in which nothing happens."""
+    begin = monotonic()
+    tab.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => done()))")
+    return monotonic() - begin
+
+
 def test_a_real_device_shows_with_every_change_of_its_point(tab, tmp_path) -> None:
     split = toy(layers=4)
     with (
@@ -65,8 +72,9 @@ def test_a_real_device_shows_with_every_change_of_its_point(tab, tmp_path) -> No
 
 
 def test_a_change_of_point_shows_within_a_second(tab, tmp_path) -> None:
-    """From the answer of a real inference to the cell of a real browser, in seconds; a machine
-    that wakes its threads late is given as much more."""
+    """From the answer of a real inference to the cell of a real browser, in seconds. A machine that
+    wakes its threads late, or whose browser is late with a frame in which nothing happens, is given
+    as much more."""
     split = toy(layers=4)
     with (
         shown(split=split) as page,
@@ -74,15 +82,17 @@ def test_a_change_of_point_shows_within_a_second(tab, tmp_path) -> None:
     ):
         tab.page.goto(page.address)
         tab.page.wait_for_selector(ROW.format("camera-1"))
-        lag, begin, took = Lag(), perf_counter(), []
+        lag, begin, took, frames = Lag(), perf_counter(), [], []
         rows = [1, 3, split.table.local, 0, 2, split.table.local, 1]
         for row in rows:
             device.hooks.force = row
             device.infer(example())
             word = "all on device" if row == split.table.local else f"p{row}"
             took.append(wait_text(tab, "camera-1", ".where", word))
+            frames.append(empty_frame_seconds(tab))
         lag.close()
-        assert sorted(took)[len(took) // 2] < 1.0 + lag.worst_ms(begin) / 1e3, took
+        allowed = 1.0 + lag.worst_ms(begin) / 1e3 + 2.0 * max(frames)
+        assert sorted(took)[len(took) // 2] < allowed, (took, frames)
 
 
 def test_it_paints_within_a_second_and_asks_nobody_else(browser) -> None:
@@ -90,7 +100,7 @@ def test_it_paints_within_a_second_and_asks_nobody_else(browser) -> None:
         for number in range(50):
             page.fleet.join(f"d{number}")
         page.recorder.digest()
-        paint_ms = inf
+        paint_ms, lag, begin = inf, Lag(), perf_counter()
         for _ in range(6):  # the first tab of a browser is slow for reasons of its own
             tab = Watched(browser)
             tab.page.goto(page.address)
@@ -100,10 +110,12 @@ def test_it_paints_within_a_second_and_asks_nobody_else(browser) -> None:
             )
             assert all(url.startswith(page.address) for url in tab.asked)
             assert tab.errors == []
+            frame = empty_frame_seconds(tab)
             tab.context.close()
             if paint_ms < 1000.0:
                 break
-        assert paint_ms < 1000.0
+        lag.close()
+        assert paint_ms < 1000.0 + lag.worst_ms(begin) + 2e3 * frame
 
 
 def test_filter_sort_and_keys(tab) -> None:

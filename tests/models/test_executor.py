@@ -188,7 +188,7 @@ def test_what_crosses_twice_crosses_on(mobilenet) -> None:
         if shared:
             break
     else:
-        pytest.skip("no tensor of this model crosses two cuts")
+        pytest.fail("no tensor of this model crosses two cuts: the test shows nothing")
     between = executor.run_on(i, i + 1, executor.run_front(i, inputs).crossing)
     direct = executor.run_front(i + 1, inputs)
     for name, value in direct.crossing.items():

@@ -103,17 +103,17 @@ class Broadcast:
         recorder = self._recorder
         with recorder.lock:
             now = recorder.now()
-            rows = []
-            for name, record in recorder.devices.items():
-                version, counted, state = self._seen.get(name, (-1, 0, ""))
-                if (version, state) == (record.version, record.state(now)):
-                    continue
-                fresh = _last(record, record.counted - counted)
-                rows.append({**fleet_row(record, now), "rounds": fresh})
-            gone = [name for name in self._seen if name not in recorder.devices]
+            rows, before = [], self._seen
             new = recorder.told - self._told
             events = [event_document(each) for each in recorder.events][-new:] if new else []
             self._remember()
+            for name, seen in self._seen.items():
+                version, counted, state = before.get(name, (-1, 0, ""))
+                if (version, state) != (seen[0], seen[2]):
+                    record = recorder.devices[name]
+                    fresh = _last(record, record.counted - counted)
+                    rows.append({**fleet_row(record, now), "rounds": fresh})
+            gone = [name for name in before if name not in self._seen]
             if not (rows or gone or events):
                 return None
             body = {"totals": totals(recorder), "devices": rows, "gone": gone, "events": events}

@@ -31,6 +31,7 @@ class DeviceRecord:
         self.model = model  # its name
         self.server = server  # that it joined
         self.table = table
+        self.local, self._choices = table.local, table.choices  # asked for at every look
         pairs = zip(table.point_of, table.codec_of, strict=True)
         self.rows_of = {pair: row for row, pair in enumerate(pairs)}  # (point, codec) -> row
         self._input_rows = [row for row, point in enumerate(table.point_of) if point == 0]
@@ -75,13 +76,13 @@ class DeviceRecord:
     def told(self, account: Account, time: float) -> bool:
         """Take in an account; whether the choice is another one than was known. The inferences that
         are new are the last ones of `rounds`."""
-        if account.predicted_ms and len(account.predicted_ms) == self.table.choices:
+        if account.predicted_ms and len(account.predicted_ms) == self._choices:
             self.predicted_ms, self.width_ms = account.predicted_ms, account.width_ms
         if account.why:
             self.why = account.why
-        changed, choices = False, self.table.choices
+        changed = False
         for played in account.rounds:
-            if played.row >= choices:
+            if played.row >= self._choices:
                 continue  # of a table we no longer have
             at = max(time - played.age_ms / 1e3, self.rounds[-1].time if self.rounds else 0.0)
             changed = self.took(played.row, at) or changed
@@ -107,7 +108,7 @@ class DeviceRecord:
     @property
     def local_ms(self) -> float:
         """What always running everything on the device is expected to take."""
-        return self.predicted_ms[self.table.local]
+        return self.predicted_ms[self.local]
 
     @property
     def offload_ms(self) -> float:
@@ -120,7 +121,7 @@ class DeviceRecord:
             return "gone"
         if self.row is None:
             return "new"
-        if self.row == self.table.local:
+        if self.row == self.local:
             return "breaker" if self.no_server else "local"
         return "offloading"
 
@@ -139,5 +140,5 @@ class DeviceRecord:
 
     def choice(self, row: int) -> dict[str, Any]:
         point = self.table.point_of[row]
-        codec = "" if row == self.table.local else self.table.codec_of[row]
+        codec = "" if row == self.local else self.table.codec_of[row]
         return {"row": row, "point": point, "point_name": self.table.points[point], "codec": codec}
