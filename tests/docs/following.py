@@ -55,7 +55,11 @@ class Follower:
         return folder
 
     def __call__(self, block: Block) -> str:
-        """Type a block on its machine; what it says on standard output."""
+        """Type a block on its machine, or save one that has the name of a file; what it says on
+        standard output."""
+        if block.title.endswith(".py"):
+            (self.machine("") / block.title).write_text(block.text)
+            return ""
         if block.language == "python":
             return self._run(["python3", "-c", self._here(block.text)], block)
         said = ""
