@@ -22,7 +22,7 @@ from benchmarks.bert import WORDS, bert
 from cans.learning import Hyperparameters, policy_named
 from cans.models import Executor, Model, Point, SizedTable, find_points, load
 from cans.models.tools.comparing import error
-from cans.models.tools.verifying import run_original
+from cans.models.tools.evidence import run_original
 from cans.simulation.engines import reference
 from cans.simulation.worlds.world import World
 

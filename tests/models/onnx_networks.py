@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from cans.models import Executor, find_points, load
 from cans.models.run.inputs import index_limits, random_inputs
 from cans.models.tools.comparing import error
-from cans.models.tools.verifying import run_original, tolerance_of
+from cans.models.tools.evidence import run_original, tolerance_of
 
 FLOAT = TensorProto.FLOAT
 

@@ -110,6 +110,13 @@ def test_a_picture_may_be_sent_as_pixels(tmp_path: Path, codec: str) -> None:
     assert len(report["points"]) == (4 if codec == "uint8" else 1) or codec == "uint8"
 
 
+@pytest.mark.parametrize("name", ["file", "allow_pickle", "x.npy", "a/shape"])
+def test_inputs_of_any_name(tmp_path: Path, name: str) -> None:
+    nodes = [node("Relu", [name], "a"), node("Tanh", ["a"], "b"), node("Exp", ["b"], "out")]
+    path = save(tmp_path / "m.onnx", nodes, {name: [1, 8]}, ["out"])
+    assert json.loads(in_process("verify", path, "--json"))["verdict"] == "equal"
+
+
 def test_verify_with_given_inputs(tmp_path: Path) -> None:
     file = tmp_path / "inputs.npz"
     np.savez(file, x=np.ones((1, 4, 8, 8), np.float32))
@@ -201,6 +208,16 @@ def _wrong_types(folder: Path) -> Path:
     return save(folder / "t.onnx", nodes, {"x": [1, 8]}, ["z"], [bad])
 
 
+def _huge(folder: Path) -> Path:
+    return small(folder / "huge.onnx", {"x": [1, 4, 100_000, 100_000]})
+
+
+def _pointer(folder: Path) -> Path:
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
+    (folder / "pointer.onnx").write_text(text)
+    return folder / "pointer.onnx"
+
+
 def _missing(folder: Path) -> Path:
     return folder / "nowhere.onnx"
 
@@ -223,6 +240,8 @@ def _folder(folder: Path) -> Path:
         (_missing_data, "d.bin"),
         (_escaping_data, "outside"),
         (_strings, "STRING"),
+        (_huge, "160.0 GB"),
+        (_pointer, "git lfs pull"),
         (_missing, "no file"),
         (_folder, "cannot read"),
     ],

@@ -116,7 +116,7 @@ def test_front_on_one_provider_and_back_on_another(openvino: Path, tmp_path: Pat
 
     from cans.models import Executor, find_points, load
     from cans.models.tools.comparing import error
-    from cans.models.tools.verifying import PROVIDER_TOLERANCE
+    from cans.models.tools.evidence import PROVIDER_TOLERANCE
 
     path = network(tmp_path / "m.onnx")
     image = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype("f4")

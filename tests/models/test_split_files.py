@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from google.protobuf import text_format
+from onnx import numpy_helper
 from onnx_networks import node, save, weight
 from test_commands import in_process, small
 
@@ -95,6 +96,28 @@ def test_points_that_have_no_two_halves(tmp_path: Path, at: str, said: str) -> N
     points = find_points(load(small(tmp_path / "m.onnx")), 1, None)
     with pytest.raises(InputError, match=said):
         halves.point_named(points, at)
+
+
+def test_halves_that_prove_nothing_are_not_written(tmp_path: Path) -> None:
+    path = small(tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.full((1, 4, 8, 8), np.nan, "float32"))
+    with pytest.raises(RunError, match=r"nothing is shown.*not a number.*nothing was written"):
+        in_process("split", path, "--at", 1, "--out", tmp_path / "a", "--input", tmp_path / "x.npy")
+    assert not list((tmp_path / "a").iterdir())
+    np.save(tmp_path / "x.npy", np.ones((1, 4, 8, 8)))
+    with pytest.raises(InputError, match="must be float32"):
+        in_process("split", path, "--at", 1, "--out", tmp_path / "a", "--input", tmp_path / "x.npy")
+
+
+def test_a_threshold_is_no_false_alarm(tmp_path: Path) -> None:
+    """The halves may differ from the whole as the whole differs from itself."""
+    nodes = [node("Conv", ["x", "w"], "a", pads=[1, 1, 1, 1]), node("Relu", ["a"], "b")]
+    nodes += [node("Conv", ["b", "w"], "c", pads=[1, 1, 1, 1]), node("Mul", ["c", "k"], "d")]
+    nodes += [node("Round", ["d"], "e"), node("Sin", ["e"], "out")]
+    extra = [weight("w", 4, 4, 3, 3), numpy_helper.from_array(np.array(1e8, "f4"), "k")]
+    model = load(save(tmp_path / "m.onnx", nodes, {"x": [1, 4, 8, 8]}, ["out"], extra))
+    document = halves.write_halves(model, find_points(model)[1], tmp_path / "out")
+    assert document["tolerance"] > 1e-3
 
 
 def test_nothing_is_left_of_halves_that_differ(tmp_path: Path, monkeypatch) -> None:

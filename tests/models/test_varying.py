@@ -18,7 +18,7 @@ from cans.models import Executor, Model, Point, find_points, load
 from cans.models.points.sized import SizedPoints, SizedTable
 from cans.models.run.inputs import random_inputs
 from cans.models.tools.comparing import error
-from cans.models.tools.verifying import run_original
+from cans.models.tools.evidence import run_original
 
 WIDTHS = range(32, 192, 4)
 LENGTHS = range(4, 64)

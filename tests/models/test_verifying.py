@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 from cans.cli import app
 from cans.errors import InputError, RunError
 from cans.models import PartitionTable, find_points, load
-from cans.models.tools import verifying
+from cans.models.tools import evidence, verifying
+from cans.models.tools.comparing import error, shows_nothing
 
 IMAGE = {"x": [1, 4, 8, 8]}
 
@@ -108,7 +109,7 @@ def test_only_cuts_that_differ_more_than_the_model_from_itself_are_unsafe(
     model = load(network(tmp_path / "m.onnx", *more, extra=[constant("k", 1e8)]))
     points = find_points(model)
     assert verifying.unsafe_cuts(model, points).points == frozenset()
-    monkeypatch.setattr(verifying, "_own_difference", lambda *_: 0.1)
+    monkeypatch.setattr(evidence, "_own_difference", lambda *_: 0.1)
     split = verifying._split_runs
 
     def wrong_at_one(model, point, *rest):
@@ -122,6 +123,37 @@ def test_only_cuts_that_differ_more_than_the_model_from_itself_are_unsafe(
     assert table.points == tuple(each.name for each in points)
     assert 1 not in table.point_of
     assert table.choices == len(points) - 1
+
+
+def test_outputs_that_are_no_tensors(tmp_path: Path) -> None:
+    """Sequences, and maps of a classifier: their numbers are compared, not their spelling."""
+    near, far = np.array([1.0, 2.0]), np.array([1.0, 3.0])
+    for wrap in (lambda a: [a, a], lambda a: [{"yes": float(a[1])}], lambda a: {0: a}):
+        assert error({"y": wrap(near * (1 + 1e-9))}, {"y": wrap(near)}) < 1e-8
+        assert error({"y": wrap(far)}, {"y": wrap(near)}) > 0.1
+        assert shows_nothing([{"y": wrap(near)}, {"y": wrap(near)}]) == {
+            "y": "the same for every input"
+        }
+        assert not shows_nothing([{"y": wrap(near)}, {"y": wrap(far)}])
+    assert error({"y": [near]}, {"y": [near, near]}) == np.inf
+    assert error({"y": [{"a": 1.0}]}, {"y": [{"b": 1.0}]}) == np.inf
+    more = [node("Tanh", ["c"], "d"), node("SplitToSequence", ["d"], "out", axis=1)]
+    assert verify(network(tmp_path / "m.onnx", *more))["verdict"] == "equal"
+
+
+def test_a_threshold_in_a_body_is_named(tmp_path: Path) -> None:
+    shape = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    bodies = {
+        f"{name}_branch": onnx.helper.make_graph([node(kind, ["c"], "y")], name, [], [shape])
+        for name, kind in (("then", "Round"), ("else", "Ceil"))
+    }
+    branch = onnx.helper.make_node("If", ["flag"], ["out"], **bodies)
+    more = [
+        node("ReduceSum", ["c"], "sum", keepdims=0),
+        node("Cast", ["sum"], "flag", to=9),
+        branch,
+    ]
+    assert evidence.sensitive(load(network(tmp_path / "m.onnx", *more))) == ["Ceil", "Round"]
 
 
 def test_dynamically_quantised(tmp_path: Path) -> None:
@@ -155,23 +187,28 @@ def test_inputs_from_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=values)
     for name in ("x.npy", "x.npz"):
         assert verify(path, "--input", tmp_path / name)["verdict"] == "equal"
+    np.savez(tmp_path / "more.npz", x=values, label=np.int64(3))  # not an input: not looked at
+    assert verify(path, "--input", tmp_path / "more.npz")["verdict"] == "equal"
+    np.save(tmp_path / "wrong.npy", values[:, :3])
     (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:-200])
     np.savez(tmp_path / "other.npz", y=values)
-    for name, says in (("cut.npz", "cannot read"), ("other.npz", "no input 'x'")):
+    wrong = ("wrong.npy", r"^input 'x' must be N, 4, H, W, got the shape \[2, 3, 5, 6\]$")
+    for name, says in (("cut.npz", "cannot read"), ("other.npz", "no input 'x'"), wrong):
         with pytest.raises(InputError, match=says):
             verify(path, "--input", tmp_path / name)
 
 
 _MEASURED = """
 import resource, sys
+import numpy as np
 from cans.models import find_points, load
-from cans.models.tools import verifying
+from cans.models.tools import evidence, verifying
 model = load(sys.argv[1])
 if sys.argv[2] == "all":
     assert verifying.verify(model, find_points(model))["ok"]
 else:
-    values = verifying.random_inputs(model.inputs, verifying.np.random.default_rng(0))
-    verifying.run_original(model, values)
+    values = evidence.random_inputs(model.inputs, np.random.default_rng(0))
+    evidence.run_original(model, values)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

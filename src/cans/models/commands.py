@@ -211,9 +211,10 @@ def plan(
     speeds = planning.Speeds(device_gmacs, server_gmacs, mbps, rtt_ms)
     if method == "dads":
         from cans.models.onnx.loading import load
-        from cans.models.run.inputs import parse_shapes
+        from cans.models.run.inputs import parse_ranges
 
-        loaded = load(model, parse_shapes(shape or ()))
+        highest, _ = parse_ranges(shape or ())  # of a range: its largest size, as by points
+        loaded = load(model, highest)
         result = planning.dads(loaded, speeds, codec)
     else:
         loaded, points = _load(model, shape, max_tensors, max_points)

@@ -14,6 +14,7 @@ from cans.errors import ModelError
 from cans.models.onnx.skeleton import SMALL, MalformedError, read_skeleton
 from cans.models.onnx.weights import Region, storage_bytes
 
+_LFS_POINTER = b"version https://git-lfs"
 _ORT_FORMAT = b"ORTM"  # a flatbuffer's file identifier
 
 
@@ -57,6 +58,9 @@ def open_file(given: Path) -> Opened:
 
 
 def _not_onnx(path: Path) -> ModelError:
+    with path.open("rb") as file:
+        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            return ModelError(f"{path} only says where Git LFS keeps the model; git lfs pull")
     return ModelError(f"{path} is not an ONNX model, or it is truncated; export or copy it again")
 
 

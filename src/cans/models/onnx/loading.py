@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from cans.errors import CansError, ModelError
+from cans.errors import CansError, InputError, ModelError
 from cans.models import builtin
 from cans.models.builtin.builder import POINTS_KEY
 from cans.models.builtin.weight_file import BuiltInWeights
@@ -24,7 +24,7 @@ from cans.models.onnx.folding import fold
 from cans.models.onnx.graph import Graph, build_graph
 from cans.models.onnx.int8 import unsign_pairs
 from cans.models.onnx.model import Model
-from cans.models.onnx.shapes import fix_shapes, spelled
+from cans.models.onnx.shapes import fix_shapes, shape_fits, spelled
 from cans.models.onnx.suggesting import open_message
 from cans.models.onnx.tensors import ONNX_TYPES, Tensor, from_value_info
 from cans.models.onnx.trial import (
@@ -39,6 +39,8 @@ from cans.models.onnx.weights import Weights
 from cans.models.points.sizes import Symbols, Varying, varying_tensors, written_shapes
 from cans.models.run.inputs import index_limits, random_inputs
 from cans.models.run.sessions import one_line
+
+_LARGEST_INPUTS = 1_000_000_000  # bytes
 
 
 def load(
@@ -75,6 +77,8 @@ def load(
         return replace(model, source=path, beside=opened.beside)
     except CansError:
         raise
+    except MemoryError as error:
+        raise ModelError(f"{name} needs more memory than there is: {one_line(error)}") from None
     except Exception as error:  # onnx and its checkers raise many kinds on a malformed graph
         raise ModelError(f"{name} is not a valid ONNX model: {one_line(error)}") from error
 
@@ -102,7 +106,7 @@ class _Loading:
     def model(self, proto: onnx.ModelProto, shapes: dict[str, tuple[int, ...]]) -> Model:
         proto = clean(proto)
         check_model(proto)
-        shapes = {**self._given_shapes(), **shapes}
+        shapes = {**self._given_shapes(proto.graph), **shapes}
         named = _named_sizes(proto.graph, shapes)
         still_open = fix_shapes(proto.graph, shapes)
         if still_open:
@@ -140,6 +144,7 @@ class _Loading:
             raise ModelError(f"open dimensions beside those with a range; fix them with {names}")
         symbols = _symbols(proto.graph, highest, lowest)
         tensors = [each for info in full.graph.input if (each := from_value_info(info))]
+        _check_size(tensors)
         _open_shapes(proto.graph, tensors, symbols)
         unsign_pairs(proto.graph)
         limits = index_limits(proto.graph)
@@ -165,8 +170,16 @@ class _Loading:
         varying = Varying(symbols, written_shapes(symbols, samples, runs, known))
         return Model(self.name, self.digest, proto, graph, known, self.weights, varying=varying)
 
-    def _given_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: array.shape for name, array in (self.inputs or {}).items()}
+    def _given_shapes(self, graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+        """Those of the arrays to try it with, which are of the model's inputs."""
+        found = {name: array.shape for name, array in (self.inputs or {}).items()}
+        for info in graph.input:
+            if info.name in found and not shape_fits(info, found[info.name]):
+                raise InputError(
+                    f"input {info.name!r} must be {spelled(info)}, "
+                    f"got the shape {list(found[info.name])}"
+                )
+        return found
 
     def _tried(self, proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> Traced:
         place = cached(self.digest, shapes)
@@ -201,6 +214,7 @@ class _Loading:
     ) -> list[Mapping[str, NDArray[Any]]]:
         """Two different ones, and plainer ones for a model that does not accept those."""
         tensors = [each for info in proto.graph.input if (each := from_value_info(info))]
+        _check_size(tensors)
         limits = index_limits(proto.graph)
         made = [random_inputs(tensors, np.random.default_rng(i), limits) for i in range(2)]
         plain = [
@@ -280,6 +294,16 @@ def _named_sizes(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) 
             if dim.dim_param:
                 found.setdefault(dim.dim_param, set()).add(size)
     return {name: min(sizes) for name, sizes in found.items() if len(sizes) == 1}
+
+
+def _check_size(tensors: Sequence[Tensor]) -> None:
+    """Before anything of this size is made up."""
+    size = sum(each.nbytes for each in tensors)
+    if size > _LARGEST_INPUTS:
+        raise ModelError(
+            f"the inputs would be {size / 1e9:.1f} GB at this shape, and {_LARGEST_INPUTS / 1e9:g} "
+            "GB at most can be used; give a smaller --shape"
+        )
 
 
 def _spelled_inputs(proto: onnx.ModelProto) -> str:

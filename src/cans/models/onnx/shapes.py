@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx
-from onnx import TensorProto, helper, shape_inference
+from onnx import helper, shape_inference
 
 from cans.errors import ModelError
 from cans.models.onnx.graph import captured, subgraphs
@@ -79,7 +79,11 @@ def fix_shapes(
         kind = info.type.tensor_type
         dims = given.get(info.name)
         if dims is not None:
-            _check_fits(info.name, kind.shape, dims, kind.HasField("shape"))
+            if not shape_fits(info, dims):
+                raise ModelError(
+                    f"--shape {info.name}={'x'.join(map(str, dims))} does not fit: the model says "
+                    f"{spelled(info)}"
+                )
             del kind.shape.dim[:]
             kind.shape.SetInParent()  # no dimension at all is a shape too
             for size in dims:
@@ -106,20 +110,13 @@ def spelled(info: onnx.ValueInfoProto) -> str:
     return ", ".join(d.dim_param or "?" if is_open(d) else str(d.dim_value) for d in kind.shape.dim)
 
 
-def _check_fits(
-    name: str, shape: onnx.TensorShapeProto, dims: tuple[int, ...], has_shape: bool
-) -> None:
-    fits = not has_shape or (
-        len(shape.dim) == len(dims)
+def shape_fits(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> bool:
+    """Whether an input, as far as it is fixed, may have this shape."""
+    kind = info.type.tensor_type
+    dims = kind.shape.dim
+    return not kind.HasField("shape") or (
+        len(dims) == len(shape)
         and all(
-            is_open(dim) or dim.dim_value == size for dim, size in zip(shape.dim, dims, strict=True)
+            is_open(dim) or dim.dim_value == size for dim, size in zip(dims, shape, strict=True)
         )
     )
-    if not fits:
-        info = onnx.ValueInfoProto(name=name)
-        info.type.tensor_type.elem_type = TensorProto.FLOAT
-        info.type.tensor_type.shape.CopyFrom(shape)
-        raise ModelError(
-            f"--shape {name}={'x'.join(map(str, dims))} does not fit: the model says "
-            f"{spelled(info)}"
-        )

@@ -38,8 +38,8 @@ from cans.models.run import background
 SECONDS = 60.0  # for a small model; more for one with much data to move
 _BYTES_PER_SECOND = 10e6
 _LEAST_MEMORY = 2 << 30
-_FORMAT = 2  # of what is cached
-_SUFFIX = "/shape"
+_FORMAT = 3  # of what is cached
+_SUFFIX = "/shape, by cans"  # which no tensor of a file is called
 _LOOK_SECONDS = 0.1  # whether the time is over, or the program
 
 
@@ -141,11 +141,12 @@ def _run(
         model = Path(place) / "model"
         model.write_bytes(instrumented.SerializeToString())
         files = [str(Path(place) / f"{i}.npz") for i in range(len(inputs))]
+        fed = list(inputs[0]) if inputs else []  # by number in the files: an input may be "file"
         for file, values in zip(files, inputs, strict=True):
-            np.savez(file, **values)  # type: ignore[arg-type]  # the stub has a keyword besides
+            np.savez(file, *(values[name] for name in fed))
         request = {
             "model": str(model), "folder": "" if folder is None else str(folder),
-            "inputs": files, "names": names, "enough": enough,
+            "inputs": files, "fed": fed, "names": names, "enough": enough,
             "memory": max(_LEAST_MEMORY, 6 * moved),
         }  # fmt: skip
         answer = _worker.ask(request, seconds)

@@ -50,7 +50,7 @@ def _try(request: dict[str, Any]) -> dict[str, Any]:
         if len(runs) == request["enough"]:
             break
         with np.load(path) as values:
-            feed = {name: values[name] for name in values.files}
+            feed = {name: values[f"arr_{i}"] for i, name in enumerate(request["fed"])}
         try:
             found = session.run(request["names"], feed)
         except Exception as error:

@@ -18,6 +18,9 @@ _FREE = 1024  # bytes; a tensor of less than this costs nothing to send,
 _FREE_SHARE = 16  # nor does one of less than this part of the largest that crosses
 
 
+_ALL_OF_IT = 0.99  # of the work; a cut beside it divides nothing
+
+
 @dataclass(frozen=True)
 class Point:
     """One cut. The front-end is the first `depth` nodes; `outputs` are produced there."""
@@ -210,7 +213,7 @@ def hint(model: Model, points: Sequence[Point], max_tensors: int) -> str:
 
 
 def _no_cut(model: Model, max_tensors: int) -> str:
-    more = (k for k in range(max_tensors + 1, _MOST_TENSORS) if len(_searched(model, k)) > 2)
+    more = (k for k in range(max_tensors + 1, _MOST_TENSORS) if _divides(model, k))
     enough = next(more, None)
     hint = "run it whole, on the device or on the server"
     if enough is not None:
@@ -218,6 +221,12 @@ def _no_cut(model: Model, max_tensors: int) -> str:
     inside = {node.kind for node in model.graph.nodes} & {"If", "Loop", "Scan"}
     reason = f" (its work is inside {', '.join(sorted(inside))})" if inside else ""
     return f"{model.name} has no cut that {max_tensors} tensor(s) can cross{reason}: {hint}"
+
+
+def _divides(model: Model, max_tensors: int) -> bool:
+    """Whether with so many tensors there is a cut with work on both sides."""
+    cuts = _searched(model, max_tensors)
+    return len(cuts) > 2 and widest_gap(_describe(model, cuts)) < _ALL_OF_IT
 
 
 def _spread(points: Sequence[Point], keep: int) -> list[Point]:

@@ -43,7 +43,7 @@ def parse_shapes(given: Iterable[str]) -> dict[str, tuple[int, ...]]:
     for text in given:
         name, _, dims = text.rpartition("=")
         numbers = dims.lower().split("x") if dims else []
-        valid = all(each.isascii() and each.isdigit() and int(each) > 0 for each in numbers)
+        valid = all(each.isascii() and each.isdigit() and 0 < int(each) < 2**31 for each in numbers)
         if not name or not valid:
             raise InputError(f"--shape must be NAME=1x3x224x224, got {text!r}")
         found[name] = tuple(map(int, numbers))
@@ -68,8 +68,8 @@ def parse_ranges(
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file, which must have these names; or the one of an .npy file, which
-    is the first of them."""
+    """The arrays of these names in an .npz file, which may have others too; or the one of an .npy
+    file, which is the first of them."""
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
@@ -85,7 +85,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         raise InputError(
             f"{path} has no input {missing[0]!r}; it has: {', '.join(found) or 'nothing'}"
         )
-    return found
+    return {name: found[name] for name in names}
 
 
 def random_inputs(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper
@@ -19,11 +18,10 @@ from onnx import helper
 from cans.errors import InputError, ModelError, RunError
 from cans.models.onnx.model import Model
 from cans.models.points.points import Point
-from cans.models.run.inputs import random_inputs
 from cans.models.run.sessions import one_line
 from cans.models.run.slicing import Piece, assemble, constant_outputs, cut_out
 from cans.models.tools.comparing import error
-from cans.models.tools.verifying import Arrays, run_original, tolerance_of
+from cans.models.tools.evidence import Arrays, Evidence
 
 INLINE_BYTES = 1 << 30  # weights beyond this lie beside the file: protobuf ends at 2 GB
 _RUNTIME_TYPES = {
@@ -94,7 +92,7 @@ def write_halves(
             if triton:
                 for half in halves:
                     _write_config(half, f"{name}_{half.side}", folder)
-            worst, tolerance = _proof(model, halves, given)
+            worst, tolerance = _proof(model, point, halves, given)
             document = _document(model, point, halves, places, worst, tolerance)
             (folder / "split.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
             _move(folder, out)
@@ -157,23 +155,29 @@ def _declare_outputs(proto: onnx.ModelProto, session: ort.InferenceSession) -> b
     return changed
 
 
-def _proof(model: Model, halves: list[WrittenHalf], given: Arrays | None) -> tuple[float, float]:
+def _proof(
+    model: Model, point: Point, halves: list[WrittenHalf], given: Arrays | None
+) -> tuple[float, float]:
     """(largest error, allowed error) of the files that were written, one after the other."""
-    inputs = given or random_inputs(model.inputs, np.random.default_rng(0))
-    whole = run_original(model, inputs)
-    made: dict[str, Any] = dict(inputs)
+    evidence = Evidence.of(model, [point], given=given)
+    if evidence.shows_nothing:
+        raise RunError(
+            f"{model.name}: nothing is shown, {'; '.join(evidence.remarks)}. "
+            "Give real inputs with --input FILE.npz; nothing was written"
+        )
+    whole = evidence.outputs[0]
+    made: dict[str, Any] = dict(evidence.inputs[0])
     for half in halves:
         names = [each.name for each in half.session.get_outputs()]
         feeds = {each.name: made[each.name] for each in half.session.get_inputs()}
         made |= dict(zip(names, half.session.run(names, feeds), strict=True))
     worst = error({name: made[name] for name in whole}, whole)
-    tolerance = tolerance_of(whole, ())
-    if not worst <= tolerance:
+    if not worst <= evidence.allowed:
         raise RunError(
             f"{model.name}: the halves differ from the whole by {worst:.1e}"
-            f" (allowed {tolerance:.0e}); nothing was written"
+            f" (allowed {evidence.allowed:.0e}); nothing was written"
         )
-    return worst, tolerance
+    return worst, evidence.allowed
 
 
 def _document(
