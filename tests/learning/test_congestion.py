@@ -50,7 +50,8 @@ def test_more_workers_cost_others_less_and_infinitely_many_nothing() -> None:
 
 def test_a_question_is_asked_where_it_may_pay() -> None:
     assert worth_asking(BUSY, 20.0, 2.0)
-    assert not worth_asking(BUSY._replace(utilisation=0.2), 20.0, 2.0)
+    assert not worth_asking(BUSY._replace(utilisation=0.2, inside=0), 20.0, 2.0)
+    assert worth_asking(BUSY._replace(utilisation=0.0), 20.0, 2.0), "all workers are taken now"
     assert not worth_asking(BUSY, 0.1, 2.0)
     assert not worth_asking(BUSY._replace(workers=inf), 20.0, 2.0)
 

@@ -34,6 +34,9 @@ ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
 
 
+CLEARLY = 0.15
+"""A choice is left for one that is better by more than this share."""
+
 OVERRUN_SHARE, OVERRUN_KEPT = 0.3, 0.95
 """How much the last wait counts in a device's overrun, and how much of that is left after an
 inference without the server."""
@@ -104,10 +107,16 @@ def toll(service: Array, load: Load) -> Array:
     return result
 
 
+def stay_with(before: int, best: int, scores: Array) -> int:
+    """The choice to take in a crowd: the one of last time, unless the best is clearly better. Waits
+    vary from one moment to the next; who follows each of them makes them vary more."""
+    return before if scores[before] <= (1.0 + CLEARLY) * scores[best] else best
+
+
 def worth_asking(load: Load, service_ms: float, round_trip_ms: float) -> bool:
     """Whether to ask for the present wait before choosing: only a server that others use is worth
     it, and only where the wait varies by more than the question takes."""
-    used = max(load.utilisation, load.recent)
+    used = max(load.utilisation, load.recent, 0.5 * (load.inside >= load.workers))
     if used < ASK_ABOVE or load.workers == inf or load.joined <= 1:
         return False
     spare = max(1.0 - used, SPARE)

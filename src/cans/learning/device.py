@@ -12,7 +12,7 @@ from cans.learning.arithmetic import choosing, linear, physical
 from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import Load, Overrun, toll
+from cans.learning.congestion import Load, Overrun, stay_with, toll
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
@@ -64,6 +64,7 @@ class DeviceLearner:
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._frame = 0
         self._overrun = Overrun()
+        self._taken: int | None = None  # the last choice that was made in a crowd
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
 
@@ -127,10 +128,12 @@ class DeviceLearner:
             scores, allowed if allowed is not None else _NOBODY_ASKED, restricted, forced
         )
         self.tied += tied
-        choice = self._made(index, tied, float(scores[index]))
         if charge is None or context.load is None:
-            return choice
-        return _charged(choice, charge, context.load)
+            return self._made(index, tied, float(scores[index]))
+        before = self._taken
+        if before is not None and (allowed is None or allowed[before]):
+            index = stay_with(before, index, scores)
+        return _charged(self._made(index, tied, float(scores[index])), charge, context.load)
 
     def observe(
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
@@ -156,6 +159,7 @@ class DeviceLearner:
         """How long a request waited for a worker, beside what was assumed when it was chosen."""
         if not self.load_aware:
             return
+        self._taken = choice.row
         if choice.row == self.table.local:
             self._overrun.stayed()
         else:

@@ -58,6 +58,11 @@ class Admission:
         """How long a job of this kind takes; 0 before the first one."""
         return self._expected.get(kind, 0.0)
 
+    @property
+    def typical_ms(self) -> float:
+        """How long a job of any kind takes; 0 before the first one."""
+        return sum(self._expected.values()) / len(self._expected) if self._expected else 0.0
+
     def wait_ms(self, device: str = "") -> float:
         """How long a job of this device, admitted now, would wait for a worker: behind its own, and
         behind as many of every other device."""

@@ -108,7 +108,15 @@ class Workers:
 
     def expected_ms(self, model: str, point: int, codec: str) -> float:
         with self._changed:
-            return self.admission.expected_ms((model, point, codec))
+            kind = (model, point, codec)
+            return self.admission.expected_ms(kind) or self._typical_ms(perf_counter())
+
+    def _typical_ms(self, now: float) -> float:
+        """What a job takes of which none has been done: as long as others, or as those that run
+        have taken so far."""
+        running, _ = self.admission.ahead("")
+        so_far = (1e3 * (now - self._jobs[each].began) for each in running)
+        return self.admission.typical_ms or max(so_far, default=0.0)
 
     def load(self, model: str, device: str, joined: int, announced: Sequence[float]) -> Load | None:
         with self._changed:
@@ -116,11 +124,12 @@ class Workers:
             if not workers:
                 return None
             running, waiting = self.admission.ahead(device)
-            left = [
-                max(each.expected_ms - 1e3 * (now - self._jobs[each].began), 0.0)
-                for each in running
-            ]
-            queued = [*(each.expected_ms for each in waiting), *announced]
+            typical = self._typical_ms(now)
+            takes = [self.admission.expected_ms(each.kind) or typical for each in running]
+            began = [self._jobs[each].began for each in running]
+            left = [max(ms - 1e3 * (now - at), 0.0) for ms, at in zip(takes, began, strict=True)]
+            waits = (self.admission.expected_ms(each.kind) or typical for each in waiting)
+            queued = [*waits, *announced]
             wait_ms = expected_wait(left, queued, workers)
             inside = len(left) + len(queued)
             return self._meter.load(now, wait_ms, joined, inside)

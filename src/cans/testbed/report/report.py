@@ -103,13 +103,13 @@ def _print_policies(console: Any, model: dict[str, Any]) -> None:
 def _print_contention(console: Any, model: dict[str, Any]) -> None:
     from rich.table import Table
 
-    table = Table("policy", "early / linucb", "later / joint", "wait, ms", "stayed local", "late",
-                  "refused", "not answered")  # fmt: skip
+    table = Table("policy", "early / linucb", "later / joint", "wait, ms", "stayed local",
+                  "device was first", "refused", "not answered")  # fmt: skip
     for label, found in model.get("contention", {}).items():
         table.add_row(
             label, _ratio(found["early_over_linucb"]), _ratio(found["later_over_joint"]),
-            _ms(found["mean_wait_ms"]), f"{found['stayed_local']:.0%}", str(found["late"]),
-            str(found["refused"]), str(found["not_answered"]),
+            _ms(found["mean_wait_ms"]), f"{found['stayed_local']:.0%}",
+            *(str(found[each]) for each in ("device_was_first", "refused", "not_answered")),
         )  # fmt: skip
     if table.rows:
         console.print(table)

@@ -141,7 +141,7 @@ def _contention(
 
     rows = by_policy[label]
     fallbacks = [row["fallback"] for row in _answered(rows) if row["fallback"]]
-    late = sum("as quickly as it used to" in each for each in fallbacks)
+    first = sum("as quickly as it used to" in each for each in fallbacks)
     linucb = next((each.label for each in experiment.policies if each.name == "linucb"), None)
     waits = [row["queue_ms"] for row in _answered(rows) if row["queue_ms"] is not None]
     return {
@@ -149,8 +149,8 @@ def _contention(
         "later_over_joint": ratio(FIXED, early, inf),
         "mean_wait_ms": fmean(waits) if waits else None,
         "stayed_local": sum(row["answered_by"] == "device" for row in _answered(rows)) / len(rows),
-        "late": late,
-        "refused": len(fallbacks) - late,
+        "device_was_first": first,
+        "refused": len(fallbacks) - first,
         "not_answered": len(rows) - len(_answered(rows)),
     }
 
