@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = Path(str(cans.__file__)).parent
 LIVE, SIMULATED = "### One live inference", "### One simulated round"
 
-OF_A_USER = {"app.py"}
+OF_A_USER = {"app.py", "my_policy.py", "my_codec.py"}
 """Files that a page tells its reader to write."""
 
 Step = tuple[str, str]
