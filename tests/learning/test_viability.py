@@ -101,8 +101,8 @@ def test_codecs_may_be_left_to_the_first() -> None:
     assert offered_choices(later, False).tolist() == [True, True, False, False, False]
 
 
-def test_no_mixture_of_nothing_beats_anything() -> None:
-    assert not viability._beaten_by_mixture(np.zeros((0, 2)), np.ones(2))
+def test_a_mixture_must_beat_by_the_slack() -> None:
+    assert not viability._beaten_by_mixture(np.ones((1, 2)), np.ones(2)), "nobody beats itself"
     assert viability._beaten_by_mixture(np.zeros((1, 2)), np.ones(2))
     assert viability._beaten_by_mixture(np.array([[0.98, 0.5]]), np.ones(2))
     assert not viability._beaten_by_mixture(np.array([[0.99, 0.5]]), np.ones(2))

@@ -29,22 +29,18 @@ def viable_choices(table: PartitionTable, all_codecs: bool = True) -> BoolArray:
     """The choices that are best for some possible theta, up to the slack."""
     costs = np.hstack([table.front, table.link])
     keep = offered_choices(table, all_codecs)
-    for choice in np.flatnonzero(keep).tolist():
-        keep[choice] = not _dominated(costs, keep, choice)
-    for choice in np.flatnonzero(keep).tolist():
-        others = keep.copy()
-        others[choice] = False
-        keep[choice] = not _beaten_by_mixture(costs[others], costs[choice])
+    # A choice never beats itself by the slack, so that it may stand among its rivals.
+    for beaten in (_dominated, _beaten_by_mixture):
+        for choice in np.flatnonzero(keep).tolist():
+            keep[choice] = not beaten(costs[keep], costs[choice])
     keep[[0, -1]] = True
     return keep
 
 
-def _dominated(costs: Array, keep: BoolArray, choice: int) -> bool:
+def _dominated(others: Array, target: Array) -> bool:
     """Is another choice no worse in every column and clearly better in one?"""
-    others = keep.copy()
-    others[choice] = False
-    no_worse = (costs[others] <= costs[choice]).all(axis=1)
-    better = (costs[others] < costs[choice] * (1 - SLACK)).any(axis=1)
+    no_worse = (others <= target).all(axis=1)
+    better = (others < target * (1 - SLACK)).any(axis=1)
     return bool((no_worse & better).any())
 
 
@@ -55,19 +51,16 @@ def _beaten_by_mixture(others: Array, target: Array) -> bool:
     is negative exactly if such a mixture exists. A few hundred rounds decide all but near-ties, and
     a near-tie is kept.
     """
-    if not len(others):
-        return False
     excess = others - (1 - SLACK) * target  # (choices, columns); the mixture must be <= 0 in each
     excess = excess / np.maximum(np.abs(excess).max(axis=0), 1e-12)
+    # Neither is normalised: only the signs of the outcome and the order of the choices matter.
     mixture, weights = np.zeros(len(others)), np.ones(excess.shape[1])
     for _ in range(2000):
-        best = int(np.argmin(excess @ (weights / weights.sum())))
+        best = int(np.argmin(excess @ weights))
         mixture[best] += 1.0
-        outcome = excess.T @ (mixture / mixture.sum())
-        if (outcome <= 0.0).all():
+        if (excess.T @ mixture <= 0.0).all():
             return True
         weights *= np.exp(0.1 * excess[best])
-        weights /= weights.max()
     return False
 
 
