@@ -104,6 +104,20 @@ def test_a_server_that_takes_none_leaves_the_session_local(tmp_path: Path, caplo
     assert [each for each in caplog.messages if "mine.onnx runs locally" in each]
 
 
+def test_why_a_model_is_not_taken_is_said(serve, tmp_path: Path) -> None:
+    """Not only that the server lacks it."""
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"])]
+    shape = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 4]) for n in "xy"]
+    graph = onnx.helper.make_graph(nodes, "one", shape[:1], shape[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    path = tmp_path / "one.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    with serve() as server:
+        session = cans.InferenceSession(path, server=server.address)
+        assert "has no cut" in session.local_because
+        session.close()
+
+
 def test_pieces_go_on_where_they_stopped(serve, tmp_path: Path) -> None:
     model = classifier(tmp_path / "mine.onnx")
     data, piece = model.read_bytes(), offer(model)

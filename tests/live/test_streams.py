@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import cans
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
+from cans.live.device.stream import Stream
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager
 from tests.live.proxy import Proxy
@@ -97,6 +99,63 @@ def test_the_latest_frame_of_a_camera(tmp_path: Path) -> None:
     assert 2 <= len(answers) < 40
     assert len(answers) + stream.dropped == 50
     check(answers[-1], 49)
+
+
+class Plays:
+    """Requests of a stream that are answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Future[int]] = []
+
+    def submit(self, frame: int) -> Future[int]:
+        answer: Future[int] = Future()
+        answer.set_running_or_notify_cancel()
+        self.asked.append(answer)
+        return answer
+
+
+def test_an_answer_that_is_there_is_handed_on_before_a_frame_is_taken() -> None:
+    """A source slower than the answers must not hold them back for in_flight frames."""
+    plays, taken = Plays(), []
+
+    def source() -> Any:
+        for number in range(3):
+            taken.append(number)
+            yield number
+
+    def answered(frame: int) -> Future[int]:
+        answer = plays.submit(frame)
+        answer.set_result(frame)
+        return answer
+
+    results = iter(Stream(answered, source(), 3, False))
+    assert [(next(results), len(taken)) for _ in range(3)] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_the_answer_to_the_latest_frame_waits_for_no_other_and_the_camera_is_let_go() -> None:
+    plays, shot, left = Plays(), threading.Event(), threading.Event()
+
+    def camera() -> Any:
+        yield 0
+        shot.wait(30)  # no second frame until the test has had the first answer
+        try:
+            yield from range(1, 1_000_000_000)
+        finally:
+            left.set()
+
+    stream = Stream(plays.submit, camera(), 3, True)
+    results = iter(stream)
+
+    def answer_it() -> None:
+        while not plays.asked:
+            time.sleep(0.001)
+        plays.asked[0].set_result(7)
+
+    threading.Thread(target=answer_it, daemon=True).start()
+    assert next(results) == 7
+    results.close()  # the loop is left: as `break` does it
+    shot.set()
+    assert left.wait(30)
 
 
 def test_frames_are_taken_no_faster_than_answered(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """A stream of requests: several are on their way at a time, and results come in order.
 
 The next front-end runs while the last request is on the link. No more than `in_flight` frames are
-taken from the source before the first of them is answered; with `latest` a thread takes them as
-they come, and those that are stale when a place is free are dropped.
+taken from the source before the first of them is answered, and an answer that is there is handed on
+before another frame is taken. With `latest` a thread takes frames as they come, and those that are
+stale when a place is free are dropped; then an answer does not wait for a frame at all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from threading import Condition
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cans.errors import InputError
 from cans.models.run import background
@@ -36,7 +37,7 @@ class Stream(Generic[Frame, Answer]):
         self._submit = submit
         self._in_flight = in_flight
         self._latest = _Latest(frames) if latest else None
-        self._frames = iter(self._latest or frames)
+        self._source: Iterator[Frame] = iter(() if latest else frames)
 
     @property
     def dropped(self) -> int:
@@ -45,16 +46,27 @@ class Stream(Generic[Frame, Answer]):
 
     def __iter__(self) -> Iterator[Answer]:
         pending: deque[Future[Answer]] = deque()
+        over = False
         try:
-            for frame in self._frames:
-                pending.append(self._submit(frame))
-                if len(pending) >= self._in_flight:
+            while pending or not over:
+                if pending and (over or len(pending) >= self._in_flight or pending[0].done()):
                     yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+                    continue
+                frames, over = self._next(pending[0] if pending else None)
+                pending.extend(self._submit(each) for each in frames)
         finally:
             for each in pending:
                 each.cancel()
+            if self._latest is not None:
+                self._latest.stop()
+
+    def _next(self, first: Future[Answer] | None) -> tuple[list[Frame], bool]:
+        """The next frame, or none: the source is over, or the first answer is there."""
+        if self._latest is not None:
+            return self._latest.take(first)
+        for frame in self._source:
+            return [frame], False
+        return [], True
 
     async def __aiter__(self) -> AsyncIterator[Answer]:
         answers, over = iter(self), object()
@@ -71,19 +83,19 @@ class _Latest(Generic[Frame]):
     def __init__(self, frames: Iterable[Frame]) -> None:
         self._condition = Condition()
         self._newest: list[Frame] = []
-        self._over = False
+        self._over = self._stopped = False
         self._error: BaseException | None = None
         self.dropped = 0
-        background.start(lambda: self._take(frames), "cans-frames")
+        background.start(lambda: self._run(frames), "cans-frames")
 
-    def _take(self, frames: Iterable[Frame]) -> None:
+    def _run(self, frames: Iterable[Frame]) -> None:
         try:
             for frame in frames:
                 with self._condition:
                     self.dropped += len(self._newest)
                     self._newest = [frame]
                     self._condition.notify()
-                if background.ending.is_set():
+                if self._stopped or background.ending.is_set():
                     break
         except BaseException as error:
             self._error = error
@@ -91,13 +103,24 @@ class _Latest(Generic[Frame]):
             self._over = True
             self._condition.notify()
 
-    def __iter__(self) -> Iterator[Frame]:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._newest or self._over)
-                if not self._newest:
-                    if self._error is not None:
-                        raise self._error
-                    return
-                frame = self._newest.pop()
-            yield frame
+    def take(self, first: Future[Any] | None) -> tuple[list[Frame], bool]:
+        """The newest frame, once there is one, and whether there will be no other; none: the
+        source is over, or this answer is there first."""
+        if first is not None:
+            first.add_done_callback(self._wake)
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._newest or self._over or (first is not None and first.done())
+            )
+            taken, self._newest = self._newest, []
+            if self._over and not taken and self._error is not None:
+                raise self._error
+            return taken, self._over and not taken
+
+    def _wake(self, _: object) -> None:
+        with self._condition:
+            self._condition.notify()
+
+    def stop(self) -> None:
+        """Nobody wants frames any more; the source is left at its next one."""
+        self._stopped = True

@@ -140,9 +140,13 @@ class Contact:
         try:
             welcome = self.links[server].join(request, self._options.connect_seconds)
         except Refused as error:
-            lacks = error.code == "NOT_FOUND" and self.offer is not None
-            if self.offer is None or not lacks or not self.offer.give(self.links[server]):
+            if self.offer is None or error.code != "NOT_FOUND":
                 raise
+            if not self.offer.give(self.links[server]):
+                if not self.offer.why_not:
+                    raise
+                said = f"{error}. It was offered: {self.offer.why_not}"
+                raise Refused(said, error.code) from None
             welcome = self.links[server].join(request, self._options.connect_seconds)
         self.load.tell(server, welcome.load)
         return welcome

@@ -42,10 +42,12 @@ class Offer:
         self._piece: ModelPiece | None = None
         self._paths: list[Path] = []
         self._given: dict[str, float] = {}  # to which server, and when
+        self.why_not = ""  # of the last server that did not take it
 
     def give(self, link: Link) -> bool:
-        """Whether the server has the model now; False, with a line in the log: it does not take it,
-        or had it a moment ago."""
+        """Whether the server has the model now; False: it does not take it (`why_not`), or had it
+        a moment ago."""
+        self.why_not = ""
         last = self._given.get(link.server)
         if last is not None and monotonic() - last < _AGAIN_SECONDS:
             return False
@@ -53,6 +55,7 @@ class Offer:
             piece = self._described()
             self._send(link, piece)
         except (CansError, OSError) as error:
+            self.why_not = str(error)
             _log.info("the model is not given to the server",
                       extra={"model": piece_name(self._source), "reason": str(error)})  # fmt: skip
             return False
