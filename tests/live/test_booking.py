@@ -12,7 +12,7 @@ import pytest
 from cans.learning import PoolKey, SufficientStatistics, Upload
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
-from cans.live.server.booking import AT_ONCE, PER_SECOND, Booking
+from cans.live.server.trust.booking import AT_ONCE, PER_SECOND, Booking
 from cans.live.store import open_store
 from cans.live.wire.link import Link
 from cans.live.wire.messages import SyncRequest

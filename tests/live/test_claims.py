@@ -11,7 +11,7 @@ import pytest
 
 from cans.learning import Hyperparameters, PoolKey, SufficientStatistics, Upload, policy_named
 from cans.learning.edge import rules_of
-from cans.live.server.claims import LEAST_TRUST, PATIENCE, Claims
+from cans.live.server.trust.claims import LEAST_TRUST, PATIENCE, Claims
 from cans.live.store import Judged, open_store
 from cans.live.wire.link import Link
 from cans.live.wire.messages import SyncRequest

@@ -16,12 +16,13 @@ from cans.learning.edge import PLAIN
 from cans.learning.grouping import Family
 from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
-from cans.live.server.booking import Booking
 from cans.live.server.catalogue import Catalogue
-from cans.live.server.claims import Claims
-from cans.live.server.fleet.happenings import Happenings
+from cans.live.server.fleet.happenings import Doubted, Happenings
 from cans.live.server.fleet.happenings import Merged as UploadMerged
 from cans.live.server.news import News
+from cans.live.server.trust.booking import Booking
+from cans.live.server.trust.claims import Claims
+from cans.live.server.trust.opinions import Opinions
 from cans.live.split import SplitModel
 from cans.live.store import Judged, Merged, Refusals, Store
 from cans.live.wire.messages import Known, Version
@@ -66,6 +67,8 @@ class Pools:
         self._catalogue = catalogue
         self._clock = clock
         self.claims = Claims()
+        self.opinions = Opinions()
+        self._restarts: set[asyncio.Task[None]] = set()
         self.booking = Booking(catalogue.terms, catalogue.offered) if books else None
         self._booking: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
@@ -142,7 +145,9 @@ class Pools:
         if each.repeated:
             return
         if not each.refused:
-            self.claims.merged(upload, each.doubted, now)
+            for text in self.claims.merged(upload, each.doubted, now):
+                self._happenings.add(Doubted(now, upload.device, upload.key, text))
+            self._compare(upload, each, now)
         self.merged += not each.refused
         self.refused += bool(each.refused)
         count, epoch = upload.statistics.count, each.download.epoch
@@ -151,6 +156,27 @@ class Pools:
         )
         if each.refused:
             _log.warning("upload refused", extra={**_named(upload), "reason": each.refused})
+
+    def _compare(self, upload: Upload, merged: Merged, now: float) -> None:
+        """Hold what a device says against what others say of the same pool."""
+        key, rules = upload.key, self._catalogue.rules(upload.key)
+        if not rules.watched or (self.booking is not None and self.booking.books(key)):
+            return
+        epoch, doubted = merged.download.epoch, merged.doubted
+        odd = self.opinions.heard(upload, epoch, rules.ridge, now, doubted)
+        for device in odd:
+            text = "it says what no other does; the pool starts anew without it"
+            _log.warning(text, extra={"device": device, "pool": ":".join(key)})
+            self._happenings.add(Doubted(now, device, key, text))
+        if odd:
+            self._restarts.add(task := asyncio.create_task(self._restart(key)))
+            task.add_done_callback(self._restarts.discard)
+
+    async def _restart(self, key: PoolKey) -> None:
+        try:
+            self._note(await self._in_thread(self._store.reset, key))
+        except CansError as error:
+            _log.error("a pool cannot start anew", extra={"reason": str(error)})
 
     def _judge(self, upload: Upload, now: float) -> Judged:
         try:
@@ -168,7 +194,10 @@ class Pools:
         trust, rules = self.claims.trust(upload.device), self._catalogue.rules(upload.key)
         if self.booking is not None and self.booking.books(upload.key):
             trust = 0.0  # counted and kept, and not believed: this server knows it better
-        return Judged(upload, reason, trust, rules)
+        if self.opinions.is_odd(upload.device, upload.key, now):
+            trust = 0.0
+        say = not self.opinions.insists(upload.device, upload.key)
+        return Judged(upload, reason, trust, rules, say)
 
     async def group(
         self, family: Family, identity: DeviceIdentity, whole_ms: float, moved: bool
@@ -293,6 +322,7 @@ class Pools:
             await self._book(self.booking, rest)
         if self._merger is not None:
             await self._merger
+        await asyncio.gather(*self._restarts)
         self._thread.shutdown(wait=True)
         self._store.close()
 

@@ -44,6 +44,7 @@ class Judged(NamedTuple):
     refused: str = ""  # why it must not enter the pool; it is counted and acknowledged all the same
     trust: float = 1.0  # the share of it that its sender is believed; the rest is doubted
     rules: MergeRules = PLAIN  # of its pool
+    say: bool = True  # whether it is heard about a change of the pool
 
 
 class Merged(NamedTuple):
@@ -215,7 +216,7 @@ class Store(ABC):
 
 
 def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
-    upload, refused, trust, rules = judged
+    upload, refused = judged.upload, judged.refused
     key, dimension = upload.key, upload.statistics.dimension
     stored = transaction.pool(key) or StoredPool(PoolContents.empty(dimension))
     if stored.pool.statistics.dimension != dimension:
@@ -239,7 +240,7 @@ def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
         stored = replace(stored, refused=count)
         transaction.put_refusals(sender, _one_more(transaction.refusals(sender), judged, time))
     else:
-        pool, received, doubted = _believed(stored.pool, before, upload, time, trust, rules)
+        pool, received, doubted = _believed(stored.pool, before, judged, time)
         stored = replace(stored, pool=pool)
     if len(received.beyond) > MOST_GAPS:
         raise Refused(f"device {upload.device} skips sequence numbers", "OUT_OF_RANGE")
@@ -249,25 +250,21 @@ def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
 
 
 def _believed(
-    pool: PoolContents,
-    received: Received,
-    upload: Upload,
-    time: float,
-    trust: float,
-    rules: MergeRules,
+    pool: PoolContents, received: Received, judged: Judged, time: float
 ) -> tuple[PoolContents, Received, float]:
     """The pool with as much of an upload as it believes itself, and of that the share that its
     sender is trusted with; and the share that it did not believe. The rest is doubted.
 
     However many observations an upload claims, it counts for no more than all that the pool knew
     before, and for one observation if the pool does not believe it. A sender that is not trusted
-    wholly has no say in whether a pool has changed: its evidence is left out of the alarm, which a
-    single upload after a pause never sounds.
+    wholly, or that was the last to speak of a change, has no say in whether a pool has changed: its
+    evidence is left out of the alarm, which a single upload after a pause never sounds.
     """
-    most = max(pool.statistics.weight, NEWCOMER)
-    trust = min(trust, most / max(upload.statistics.weight, most))
-    quiet = pool if trust >= 1.0 else replace(pool, alarm=(0.0, 0.0))
-    after, received = merged(quiet, received, upload, time, rules)
+    upload, most = judged.upload, max(pool.statistics.weight, NEWCOMER)
+    trust = min(judged.trust, most / max(upload.statistics.weight, most))
+    say = judged.say and trust >= 1.0
+    heard = pool if say else replace(pool, alarm=(0.0, 0.0))
+    after, received = merged(heard, received, upload, time, judged.rules)
     weight = upload.statistics.weight
     if after.epoch != pool.epoch or after.round == pool.round or weight <= 0.0:
         return after, received, 0.0
@@ -275,6 +272,8 @@ def _believed(
     doubted = 1.0 - added.weight / weight
     if doubted > CONTRADICTED:
         trust = min(trust, 1.0 / max(weight, 1.0))
+    if not say:
+        after = replace(after, alarm=pool.alarm)
     if trust >= 1.0:
         return after, received, doubted
     kept = added.scaled(trust)  # the count is exact, whatever is believed

@@ -51,6 +51,15 @@ class Merged(NamedTuple):
     refused: str  # why it was kept out; empty: it was merged
 
 
+class Doubted(NamedTuple):
+    """A device is believed less than before about a pool, or again as much as others."""
+
+    time: float
+    device: str
+    key: PoolKey
+    text: str
+
+
 class Rejected(NamedTuple):
     """A call was answered with an error."""
 
@@ -69,7 +78,7 @@ class Watching(NamedTuple):
     begun: bool
 
 
-Happening = Joined | Answered | Accounted | Merged | Rejected | Watching
+Happening = Joined | Answered | Accounted | Merged | Doubted | Rejected | Watching
 
 
 class Happenings:

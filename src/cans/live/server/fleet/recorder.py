@@ -20,6 +20,7 @@ from cans.live.server.fleet.device_record import DeviceRecord
 from cans.live.server.fleet.happenings import (
     Accounted,
     Answered,
+    Doubted,
     Happening,
     Happenings,
     Joined,
@@ -131,6 +132,8 @@ class Recorder:
                 self._joined(each)
             case Merged():
                 self._merged(each)
+            case Doubted():
+                self._doubted(each)
             case Rejected():
                 self._rejected(each)
             case Watching():
@@ -209,6 +212,10 @@ class Recorder:
             )
         pool.uploads += 1
         pool.merged_at = merged.time
+
+    def _doubted(self, doubted: Doubted) -> None:
+        text = f"{_pool_name(doubted.key)}: {doubted.text}"
+        self._tell_seldom(doubted.time, "refusal", doubted.device, text)
 
     def _rejected(self, rejected: Rejected) -> None:
         kind = "overload" if rejected.code == _OVERLOAD else "refusal"

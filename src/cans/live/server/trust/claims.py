@@ -72,14 +72,15 @@ class Claims:
         """Devices that are believed less than others, and how far."""
         return {name: each.trust for name, each in self._records.items() if each.trust < 1.0}
 
-    def merged(self, upload: Upload, doubted: float, now: float) -> None:
-        """An upload has entered its pool, which did not believe the share `doubted` of it."""
+    def merged(self, upload: Upload, doubted: float, now: float) -> tuple[str, ...]:
+        """An upload has entered its pool, which did not believe the share `doubted` of it. Says so
+        if its device is believed less from now on, or again."""
         record = self._record(upload.device)
         if upload.key not in record.last or upload.statistics.count:
             self._bind(record, upload.key)
             record.last[upload.key] = now
         if not upload.statistics.count:
-            return
+            return ()
         before = record.trust
         if doubted > CONTRADICTED:
             record.contradictions += 1
@@ -88,10 +89,12 @@ class Claims:
         else:
             record.contradictions = 0
             record.trust = min(2 * record.trust, 1.0)
-        if (before < 1.0) is not (record.trust < 1.0):
-            say = _log.warning if record.trust < 1.0 else _log.info
-            message = "a device contradicts its pool" if record.trust < 1.0 else "a device agrees"
-            say(message, extra={"device": upload.device, "pool": ":".join(upload.key)})
+        if (before < 1.0) is (record.trust < 1.0):
+            return ()
+        say = _log.warning if record.trust < 1.0 else _log.info
+        message = "a device contradicts its pool" if record.trust < 1.0 else "a device agrees"
+        say(message, extra={"device": upload.device, "pool": ":".join(upload.key)})
+        return (f"{message}; it is believed {'less' if record.trust < 1.0 else 'again'}",)
 
     def _record(self, device: str) -> Record:
         record = self._records.setdefault(device, Record())

@@ -1,0 +1,1 @@
+"""Whom a server believes, about what, and how far."""

@@ -1,0 +1,159 @@
+"""Whose word does not fit the others': what each device says of a pool, held against the rest.
+
+A pool is a sum, and a sum believes whoever says most: a lie that was there from the first day
+looks like noise. So the server remembers, in memory, what each device has said since the pool
+began. Where more than half of those who spoke last agree, whoever is far from all of them is odd:
+the pool starts anew without it, and it is not believed there for a while, longer each time. Times
+come in, seconds by the server's clock. All methods belong to one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from cans.learning import PoolKey, SufficientStatistics, Upload
+from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.physical import MATURE, noise_variance
+
+FAR = 2.0  # times as long, or as short: more than devices of one group or network differ
+A_WORD = 2.0  # observations that a device votes with; to be found odd it must have said more
+SURELY = 3.0  # standard deviations of a single observation, on average
+MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
+MOST_POOLS = 10_000  # remembered
+RECENT = 200.0  # observations of one device; beyond them older ones count for less
+FIRST_BAN, LONGEST_BAN = 600.0, 86_400.0  # seconds
+PAUSE = 60.0  # seconds between two restarts of a pool for this reason
+
+
+class Opinion(NamedTuple):
+    """What one device's sums say, by themselves."""
+
+    theta: Array
+    inverse: Array
+    variance: float
+
+    @classmethod
+    def of(cls, said: SufficientStatistics, ridge: float) -> Opinion:
+        regular = said.sigma + ridge * np.eye(said.dimension)
+        inverse = np.asarray(np.linalg.inv(regular), dtype=np.float64)
+        theta = np.maximum(inverse @ said.b, 0.0)
+        packed = said.pack(said.dimension)
+        return cls(theta, inverse, noise_variance(packed, theta, said.sigma, said.dimension))
+
+    def contradicts(self, said: SufficientStatistics) -> bool:
+        """Whether somebody else's sums are far from it, where it knows anything: the standardised
+        residual of `pooling.surprise`, and how many times as long."""
+        direction = said.sigma @ self.theta
+        explained = float(self.theta @ direction)
+        if explained <= 0.0 or self.variance <= 0.0:
+            return False
+        score = float(self.theta @ said.b) - explained
+        uncertain = explained + float(direction @ self.inverse @ direction) / said.weight
+        residual = score / np.sqrt(self.variance * uncertain * said.weight)
+        level = 1.0 + score / explained
+        return bool(abs(residual) > SURELY and not 1.0 / FAR < level < FAR)
+
+
+@dataclass
+class _Pool:
+    """What was said of one pool since it began."""
+
+    epoch: int = 0
+    said: OrderedDict[str, SufficientStatistics] = field(default_factory=OrderedDict)
+    insisting: str = ""  # who contradicted the pool, and nobody has spoken since
+    bans: dict[str, tuple[float, float]] = field(default_factory=dict)  # until when, how long
+    quiet_until: float = 0.0
+
+
+class Opinions:
+    """Remembers who says what, and finds who is odd."""
+
+    def __init__(self) -> None:
+        self._pools: OrderedDict[PoolKey, _Pool] = OrderedDict()
+
+    def is_odd(self, device: str, key: PoolKey, now: float) -> bool:
+        """Whether this device is not believed about this pool now."""
+        pool = self._pools.get(key)
+        return pool is not None and now < pool.bans.get(device, (0.0, 0.0))[0]
+
+    def insists(self, device: str, key: PoolKey) -> bool:
+        """Whether this device alone says that a pool has changed which others feed as well. A real
+        change is seen by them, too; meanwhile its own pace follows what it measures."""
+        pool = self._pools.get(key)
+        return pool is not None and pool.insisting == device and len(pool.said) >= 3
+
+    def odd(self, now: float) -> set[str]:
+        """Devices that are not believed about one pool or another."""
+        return {
+            device
+            for pool in self._pools.values()
+            for device, (until, _) in pool.bans.items()
+            if now < until
+        }
+
+    def heard(
+        self, upload: Upload, epoch: int, ridge: float, now: float, doubted: float = 0.0
+    ) -> list[str]:
+        """An upload has entered its pool, which is in this epoch now and did not believe the share
+        `doubted` of it. Returns who is found odd: the pool must start anew without them."""
+        pool = self._remembered(upload.key, epoch)
+        if doubted > 0.0 or pool.insisting != upload.device:
+            pool.insisting = upload.device if doubted > 0.0 else ""
+        if self.is_odd(upload.device, upload.key, now) or upload.statistics.weight <= 0.0:
+            return []
+        before = pool.said.pop(upload.device, None)
+        said = upload.statistics if before is None else before + upload.statistics
+        pool.said[upload.device] = said.scaled(min(RECENT / said.weight, 1.0))
+        while len(pool.said) > 4 * MOST_VOTERS:
+            pool.said.popitem(last=False)
+        if now < pool.quiet_until:
+            return []
+        found = _minority(pool.said, ridge)
+        for device in found:
+            _, length = pool.bans.get(device, (0.0, FIRST_BAN / 2))
+            length = min(2 * length, LONGEST_BAN)
+            pool.bans[device] = (now + length, length)
+        if found:
+            pool.quiet_until = now + PAUSE
+        return found
+
+    def _remembered(self, key: PoolKey, epoch: int) -> _Pool:
+        pool = self._pools.setdefault(key, _Pool(epoch))
+        self._pools.move_to_end(key)
+        if len(self._pools) > MOST_POOLS:
+            self._pools.popitem(last=False)
+        if pool.epoch != epoch:  # what was said before is not about this one
+            pool.epoch = epoch
+            pool.said.clear()
+        return pool
+
+
+def _minority(said: OrderedDict[str, SufficientStatistics], ridge: float) -> list[str]:
+    """Who is far from all of a majority that agrees."""
+    present = list(said)[-MOST_VOTERS:]
+    voters = [name for name in present if said[name].weight >= A_WORD]
+    if len(voters) < 3:
+        return []
+    try:
+        opinions = {name: Opinion.of(said[name], ridge) for name in voters}
+    except np.linalg.LinAlgError:  # sums of which nothing can be made
+        return []
+    agreeing = {
+        one: {
+            other
+            for other in voters
+            if not opinions[one].contradicts(said[other])
+            and not opinions[other].contradicts(said[one])
+        }
+        for one in voters
+    }
+    most = max(voters, key=lambda name: len(agreeing[name]))
+    majority = agreeing[most]
+    if 2 * len(majority) <= len(present):  # also of those who have not said enough to judge
+        return []
+    odd = [name for name in voters if not agreeing[name] & majority]
+    return [name for name in odd if said[name].weight >= said[name].dimension + MATURE]

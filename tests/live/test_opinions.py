@@ -1,0 +1,117 @@
+"""Whose word does not fit the others': found, named, and left out of a pool that starts anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cans.learning import PoolKey, SufficientStatistics, Upload
+from cans.live.server.trust.opinions import FIRST_BAN, PAUSE, Opinions
+
+KEY = PoolKey("model", "1", "cans", "link", "network:lab")
+RIDGE = 1e-9
+TRUTH = np.array([2.0, 40.0])  # milliseconds per unit of each feature
+
+
+class Speakers:
+    """Devices that observe a link and say so, one observation at a time."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.opinions = Opinions()
+        self.random = np.random.default_rng(seed)
+        self.said = 0
+
+    def says(self, device: str, factor: float = 1.0, now: float = 0.0, epoch: int = 0,
+             sizes: tuple[float, ...] = (0.1, 0.3, 1.0)) -> list[str]:  # fmt: skip
+        x = np.array([1.0, self.random.choice(sizes)])
+        latency = float(x @ TRUTH) * factor * self.random.lognormal(0, 0.1)
+        weight = 9 / (9 + float(x @ TRUTH) ** 2)  # a liar gives its word that of an honest one
+        one = SufficientStatistics.of(x, latency).scaled(weight)
+        upload = Upload(device, "first", KEY, epoch, self.said, replace(one, weight=1.0))
+        self.said += 1
+        return self.opinions.heard(upload, epoch, RIDGE, now)
+
+
+@pytest.mark.parametrize("factor", [100.0, 0.01, 5.0, 0.2])
+@pytest.mark.parametrize("sizes", [(0.1, 0.3, 1.0), (1.0,)], ids=["all", "large tensors only"])
+def test_one_liar_among_three_is_found(factor: float, sizes: tuple[float, ...]) -> None:
+    speakers, found = Speakers(), []
+    for _ in range(12):
+        found += speakers.says("a") + speakers.says("b")
+        found += speakers.says("liar", factor, sizes=sizes)
+    assert found == ["liar"]
+    assert speakers.opinions.is_odd("liar", KEY, 1.0)
+    assert speakers.opinions.odd(1.0) == {"liar"}
+    assert not speakers.opinions.is_odd("a", KEY, 1.0)
+    assert not speakers.opinions.is_odd("liar", KEY._replace(scope="network:other"), 1.0)
+
+
+def test_who_lies_every_other_time_is_found() -> None:
+    speakers, found = Speakers(), []
+    for i in range(20):
+        found += speakers.says("a") + speakers.says("b")
+        found += speakers.says("liar", 5.0 if i % 2 else 1.0)
+    assert found == ["liar"]
+
+
+def test_devices_that_differ_as_devices_do_are_not_odd() -> None:
+    """Factors as of one group: up to 1.8 between the fastest and the slowest."""
+    for seed in range(20):
+        speakers = Speakers(seed)
+        factors = {str(i): f for i, f in enumerate(speakers.random.uniform(0.75, 1.34, 5))}
+        for _ in range(40):
+            for device, factor in factors.items():
+                assert speakers.says(device, factor) == []
+
+
+def test_without_a_majority_nobody_is() -> None:
+    speakers = Speakers()
+    for _ in range(30):
+        for device, factor in (("a", 1.0), ("b", 1.0), ("c", 5.0), ("d", 5.0)):
+            assert speakers.says(device, factor) == []
+    few = Speakers()
+    for _ in range(30):
+        assert few.says("a") + few.says("b", 9.0) == []
+
+
+def test_a_ban_ends_and_the_next_is_longer() -> None:
+    speakers, now, bans = Speakers(), 0.0, []
+    for epoch in range(3):
+        found: list[str] = []
+        while not found:
+            found = speakers.says("a", 1.0, now, epoch) + speakers.says("b", 1.0, now, epoch)
+            found += speakers.says("liar", 5.0, now, epoch)
+        start = now
+        while speakers.opinions.is_odd("liar", KEY, now):
+            now += PAUSE
+        bans.append(now - start)
+    assert bans == [FIRST_BAN, 2 * FIRST_BAN, 4 * FIRST_BAN]
+    assert not speakers.opinions.odd(now)
+
+
+def test_what_was_said_of_an_ended_epoch_is_forgotten() -> None:
+    speakers = Speakers()
+    for _ in range(30):
+        speakers.says("a")
+        speakers.says("b")
+    for _ in range(4):  # too little to vote with
+        assert speakers.says("c", 5.0, epoch=1) == []
+    for _ in range(30):  # all agree that the link has changed
+        assert [speakers.says(each, 5.0, epoch=1) for each in "abc"] == [[], [], []]
+
+
+def test_one_device_alone_does_not_say_that_a_pool_has_changed() -> None:
+    """Of two, each may; of three, whoever did it last waits until another has spoken."""
+    speakers = Speakers()
+    upload = Upload("b", "first", KEY, 0, 0, replace(SufficientStatistics.of([1.0, 1.0], 42.0)))
+    speakers.says("a")
+    speakers.opinions.heard(upload, 0, RIDGE, 0.0, doubted=0.9)
+    assert not speakers.opinions.insists("b", KEY)
+    speakers.says("c")
+    speakers.opinions.heard(upload, 0, RIDGE, 0.0, doubted=0.9)
+    assert speakers.opinions.insists("b", KEY)
+    assert not speakers.opinions.insists("a", KEY)
+    speakers.says("a")
+    assert not speakers.opinions.insists("b", KEY)
