@@ -1,0 +1,129 @@
+"""One device that lies, at length in the slow suite; here with latencies that are handed out."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cans.learning import Choice, Latencies, policy_named
+from cans.live.device.hooked import HookedDevice as Device
+from cans.live.device.hooks import Hooks
+from cans.live.device.timing import Measured, Offline
+from cans.live.split import Array
+from cans.live.wire.terms import Terms
+from tests.live.poison import (
+    BAR_AFTER,
+    BAR_WITH,
+    HONEST,
+    INPUTS,
+    LAYERS,
+    NETWORKS,
+    SERVER_S,
+    SIZES,
+    play,
+    prices,
+    shrinking,
+)
+from tests.live.poisoners import STRATEGIES, Liar, Truth
+from tests.live.running import running
+
+QUICK = ("x100", "/100", "bulk", "fresh incarnations")
+NOISE = 0.05
+
+
+def nominal(name: str) -> Truth:
+    """What a device would measure on a machine that has nothing else to do."""
+    block, network = HONEST[name]
+    steps, nbytes = np.arange(LAYERS + 1.0), np.array([*(4 * size for size in SIZES), 0])
+    link = np.where(nbytes > 0, 2.0 + nbytes * 8e-3 / NETWORKS[network], 0.0)
+    behind = 1e3 * SERVER_S * (LAYERS - steps)
+    return {"front": 1e3 * block * steps, "link": link, "server": behind}
+
+
+class NoTime(Hooks):
+    """A link that takes no time; probes are told what they would have taken."""
+
+    def pace(self, size: int, until: float = inf) -> float:
+        return 2.0 + size * 8e-3 / (self.pace_mbps or inf)
+
+
+class Handed:
+    """A stopwatch that hands out the nominal latencies with a little noise."""
+
+    def __init__(self, truth: Truth, seed: int) -> None:
+        self._truth = truth
+        self._random = np.random.default_rng(seed)
+
+    def latencies(self, choice: Choice, measured: Measured) -> Latencies:
+        found = (self._truth[part][choice.row] for part in ("front", "link", "server"))
+        return Latencies(*(float(each * self._random.lognormal(0, NOISE)) for each in found))
+
+    def offline(self, measured: Offline) -> Offline:
+        front = self._truth["front"]
+        return [(row, float(front[row] * self._random.lognormal(0, NOISE))) for row, _ in measured]
+
+
+@pytest.mark.parametrize("way", QUICK)
+def test_a_liar_is_found_and_the_others_lose_little(tmp_path: Path, way: str) -> None:
+    """It begins when they do, in the group and the network of two of them each."""
+    policy, picks = policy_named("cans"), {name: [] for name in HONEST}
+    model = shrinking(0.0)
+    with (
+        running(
+            model, terms=Terms(policy, fresh_pools=policy.fresh), workers=8, books=True
+        ) as server,
+        ExitStack() as on,
+    ):
+        devices = {}
+        for seed, (name, (_, network)) in enumerate(HONEST.items()):
+            hooks = NoTime(pace_mbps=NETWORKS[network], stopwatch=Handed(nominal(name), seed))
+            devices[name] = on.enter_context(
+                Device(server.address, shrinking(0.0), type=name[:4], network=network, name=name,
+                       state=tmp_path / name, hooks=hooks)
+            )  # fmt: skip
+        liar = Liar(server.address, "liar", "", "near", 36.0, model.table, nominal("fast-near"),
+                    replace(STRATEGIES[way], every=0.01), "fast")  # fmt: skip
+
+        def work(name: str) -> None:
+            for _ in range(80):
+                picks[name].append(devices[name].run(INPUTS).report.point)
+                liar.pause(0.005)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in HONEST]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        liar.leave()
+        assert liar.told > 0
+        pools = server.server.pools
+        assert pools.opinions.odd(pools._clock.now()) == {"liar"}
+        server.server.recorder.digest()
+        named = [each.text for each in server.server.recorder.events if each.device == "liar"]
+        assert any("says what no other does" in each for each in named)
+    for name, found in picks.items():
+        price: Array = sum(nominal(name).values())  # type: ignore[assignment]
+        assert price[found[-30:]].mean() <= 1.25 * price.min(), (name, found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_what_a_liar_costs() -> None:
+    """Twelve strategies, real latencies, picks priced by those of forced choices."""
+    price, missed = prices(), []
+    calm = [play(None, price) for _ in range(3)]
+    for way, strategy in STRATEGIES.items():
+        found = play(strategy, price)
+        for when, bar in (("during", BAR_WITH), ("after", BAR_AFTER)):
+            names = list(found.during)
+            without = np.mean([each.cost(price, when, names) for each in calm])
+            ratio = found.cost(price, when, names) / without
+            if ratio > bar:
+                missed.append(f"{way}, {when}: {ratio:.3f}")
+    assert not missed
