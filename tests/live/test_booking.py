@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cans.learning import PoolKey, SufficientStatistics, Upload
+from cans.learning import (
+    DeviceLearner,
+    Download,
+    Latencies,
+    PoolKey,
+    SufficientStatistics,
+    Upload,
+    policy_named,
+)
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.server.trust.booking import AT_ONCE, PER_SECOND, Booking
@@ -34,11 +42,13 @@ def per_block_ms(server: Running) -> float:
     return float(statistics.b[0] / statistics.sigma[0, 0]) / 4  # features are scaled to 4 blocks
 
 
-def test_the_pool_is_what_the_server_has_timed(tmp_path: Path) -> None:
-    """Every back-end is booked once, also what was left when the server stopped; what its devices
-    say of it is counted beside, and weighs nothing."""
+@pytest.mark.parametrize("fresh", [True, False], ids=["told", "not told"])
+def test_the_pool_is_what_the_server_has_timed(tmp_path: Path, fresh: bool) -> None:
+    """Every back-end is booked once, also what was left when the server stopped. Devices upload
+    nothing of it; where they would not hear of the pool otherwise they do, and that is counted
+    beside it and weighs nothing."""
     url, book = f"sqlite:{tmp_path / 'pools.sqlite'}", Ledger()
-    with running(toy(block_seconds=BLOCK), terms=terms("cans", fresh_pools=True), books=True,
+    with running(toy(block_seconds=BLOCK), terms=terms("cans", fresh_pools=fresh), books=True,
                  store=url) as server:  # fmt: skip
         with Device(server.address, toy(block_seconds=0.02), state=tmp_path / "d",
                     hooks=Hooks(force=0, stopwatch=book)) as device:  # fmt: skip
@@ -51,10 +61,32 @@ def test_the_pool_is_what_the_server_has_timed(tmp_path: Path) -> None:
     with closing(open_store(url)) as store:
         (account,) = (each for each in store.accounts() if each.key.part == "server")
         (mine,) = (each for each in device._experience.state.records if each.key == account.key)
-        observed = sum(each.server is not None for _, each in book.rounds)
-        twice = mine.sent.count if mine.sent is not None and arrived(store, device, mine) else 0
-        assert account.total + unsent(mine).count - twice == observed + 40
         assert account.pool.statistics.weight <= 40.0
+        if fresh:
+            assert account.total == 40
+            assert mine.sequence == 0, "nothing was ever uploaded"
+        else:
+            observed = sum(each.server is not None for _, each in book.rounds)
+            twice = mine.sent.count if mine.sent and arrived(store, device, mine) else 0
+            assert account.total + unsent(mine).count - twice == observed + 40
+
+
+def test_a_device_counts_what_it_saw_until_it_hears_of_it() -> None:
+    learner = DeviceLearner(toy().table, policy_named("cans"), booked=["server"])
+    for _ in range(3):
+        uploads = learner.observe(0, Latencies(1.0, 2.0, 8.0))
+        assert "server" not in {each.key.part for each in uploads}
+    own = {each.key.part: each for each in learner.records()}["server"]
+    assert (own.local.count, own.sent) == (3, None)
+    seen = SufficientStatistics.of(toy().table.server[0], 8.0)
+    learner.adopt(Download(own.key, 0, seen + seen + seen, 1))
+    (heard,) = (each for each in learner.records() if each.key == own.key)
+    assert (heard.local.count, heard.synced.count) == (0, 3)
+    learner.observe(0, Latencies(1.0, 2.0, 8.0))
+    learner.adopt(Download(own.key, 0, seen, 1))  # no news: what was seen since still counts
+    (later,) = (each for each in learner.records() if each.key == own.key)
+    assert later.local.count == 1
+    assert "server" not in {each.key.part for each in learner.flush()}
 
 
 @pytest.mark.parametrize("factor", [100.0, 0.01])

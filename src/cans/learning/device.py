@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from weakref import WeakKeyDictionary
 
@@ -42,7 +42,9 @@ class DeviceLearner:
         *,
         radius: Mapping[str, Array | float] | None = None,
         known: Array | None = None,
+        booked: Collection[str] = (),
     ) -> None:
+        """`booked` are parts whose pools are fed by somebody else: nothing is uploaded to them."""
         self.table = table
         self.policy = policy
         self.identity = identity or DeviceIdentity("device")
@@ -57,7 +59,14 @@ class DeviceLearner:
         self._state = fleet_state(table, policy, self.hyperparameters, 1, radius)
         self._parts: dict[str, PartLearner] = {
             part.name: PartLearner(
-                number, part, table, policy, self.identity, self.hyperparameters, self._state
+                number,
+                part,
+                table,
+                policy,
+                self.identity,
+                self.hyperparameters,
+                self._state,
+                part.name in booked,
             )
             for number, part in enumerate(policy.parts)
         }
@@ -243,7 +252,7 @@ class DeviceLearner:
 
     def flush(self) -> tuple[Upload, ...]:
         """Upload every shared part now, trigger or not; what is already on its way goes again."""
-        shared = [part for part in self._parts.values() if part.part.shared]
+        shared = [part for part in self._parts.values() if part.part.shared and not part.booked]
         return tuple(part.in_flight or part.upload() for part in shared)
 
     # --- looking inside ---

@@ -43,7 +43,11 @@ class PartLearner:
         identity: DeviceIdentity,
         hyperparameters: Hyperparameters,
         state: LearnerState,
+        booked: bool = False,
     ) -> None:
+        """`booked`: somebody else observes for the pool; what is observed here counts until it is
+        heard of from there."""
+        self.booked = booked
         self.number = number
         self.part = part
         self.state = state
@@ -75,7 +79,7 @@ class PartLearner:
             width = self.state.rows.shape[2]
             for choice, latency in offline:
                 self.accumulate(offline_row(self.part, self.table, choice, width), latency)
-        if not self.part.shared:
+        if self.booked or not self.part.shared:
             if not self.state.physics.used:
                 linear.estimate(self.state, 0, self.number)
             return None
@@ -101,7 +105,7 @@ class PartLearner:
     # --- uploading ---
 
     def wants_upload(self) -> bool:
-        if self.in_flight is not None:
+        if self.in_flight is not None or self.booked:
             return False
         if self.fleet_threshold:
             return linear.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
@@ -124,6 +128,9 @@ class PartLearner:
             pooling.acknowledge(self.state, 0, self.number)
         pool = download.statistics.pack(self.state.rows.shape[2])
         version = download.epoch, download.round
+        state, number = self.state, self.number
+        if self.booked and version > (state.epoch[0, number], state.round[0, number]):
+            state.local[0, number] = state.sent[0, number]  # it is in there, as the other saw it
         pooling.take_in(self.state, 0, self.number, pool, *version, download.time)
 
     def confirm(self, download: Download) -> None:

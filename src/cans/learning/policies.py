@@ -125,6 +125,11 @@ class Policy:
         """lambda: the policy's own, else that of the hyper-parameters."""
         return hyperparameters.ridge if self.ridge is None else self.ridge
 
+    @property
+    def of_server(self) -> tuple[Part, ...]:
+        """Shared parts that explain the server's time alone: what a server can see by itself."""
+        return tuple(part for part in self.parts if part.shared and part.explains == ("server",))
+
     def part(self, name: str) -> Part:
         """The part of this name."""
         return next(part for part in self.parts if part.name == name)

@@ -45,6 +45,7 @@ class Experience:
         self.compared: tuple[Compared, ...] = ()  # what the fleet found of lossy choices
         self.learner: DeviceLearner | None = None
         self._together = self._lasting = False  # inside `one_commit`, and what it has to do
+        self._booked = False  # the server times itself
         self._group = ""  # that the server found; empty: none, the type counts
         self._dimensions: dict[PoolKey, int] = {}
         self.known: dict[PoolKey, Version] = {}  # the pools adopted last
@@ -70,8 +71,9 @@ class Experience:
         check_table(table, self._model)
         if not welcome.group:  # a server without its store cannot tell: it is as before
             welcome = replace(welcome, group=self._group if terms.policy.grouped else "")
-        if not self._same(terms, table) or welcome.group != self._group:
-            self._group = welcome.group
+        booked = welcome.books_server
+        if not self._same(terms, table) or (welcome.group, booked) != (self._group, self._booked):
+            self._group, self._booked = welcome.group, booked
             self._begin(terms, table)
         self.compared = welcome.compared
         self.adopt(welcome.pools)
@@ -103,7 +105,10 @@ class Experience:
     def _begin(self, terms: Terms, table: PartitionTable) -> None:
         identity = self.learning_identity
         before = self.learner.records() if self.learner else self._state.records
-        self.learner = DeviceLearner(table, terms.policy, identity, terms.hyperparameters)
+        booked = [part.name for part in terms.policy.of_server if self._booked]
+        self.learner = DeviceLearner(
+            table, terms.policy, identity, terms.hyperparameters, booked=booked
+        )
         self.terms = terms
         ours = {each.key for each in self.learner.records()}
         kept = [each for each in (*before, *self._state.former) if each.key in ours]

@@ -104,6 +104,7 @@ class EdgeService:
             group,
             self._accuracy.known(model),
             self._load.told(identity.device, model.digest),
+            self._pools.books_all(model),
         )
 
     async def _group_if_it_can(self, model: SplitModel, request: JoinRequest) -> str:

@@ -101,6 +101,10 @@ class Pools:
             self._merger = asyncio.create_task(self._merge_all())
         return group.merged
 
+    def books_all(self, model: SplitModel) -> bool:
+        """Whether devices need not upload what they see of this server."""
+        return self.booking is not None and self.booking.books_all(model)
+
     def timed(self, model: SplitModel, point: int, codec: str, server_ms: float) -> None:
         """A back-end of this server has run; whoever asked for it does not wait for this."""
         if self.booking is None:

@@ -98,6 +98,7 @@ class Welcome:
     group: str = ""  # with whom the device learns its front-end; empty: by its type
     compared: tuple[Compared, ...] = ()  # what devices found of lossy choices
     load: Load | None = None  # how busy it is; None: it does not tell
+    books_server: bool = False  # it times itself: nobody uploads what explains the server alone
 
     def to_bytes(self) -> bytes:
         message = edge.Welcome(
@@ -113,6 +114,7 @@ class Welcome:
             group=self.group,
             compared=compared_out(self.compared),
             load=load_out(self.load),
+            books_server=self.books_server,
         )
         terms.terms_out(self.terms, message)
         return to_bytes(message)
@@ -136,6 +138,7 @@ class Welcome:
             optional_name(message.group, "group"),
             compared_in(message.compared),
             load_in(message),
+            message.books_server,
         )
 
     def without_pools(self) -> Welcome:

@@ -26,12 +26,13 @@ class Booking:
     def __init__(self, terms: Terms, offered: Callable[[str], SplitModel | None]) -> None:
         """`offered`: the model of a digest, if it is served."""
         policy = terms.policy
-        own = tuple(part for part in policy.parts if part.shared and part.explains == ("server",))
+        own = policy.of_server
         # It never chooses: which choices are worth trying is no question here.
         physical = replace(policy.physical, prune=False) if policy.physical else None
         self._policy = replace(policy, parts=own, physical=physical)
         self._numbers = terms.hyperparameters
         self._limits: Limits = terms.limits
+        self._pushed = terms.fresh_pools  # else a device hears of a pool by uploading to it
         self._offered = offered
         self._who = DeviceIdentity("server", secrets.token_hex(8))
         self._learners: dict[str, DeviceLearner] = {}  # by digest
@@ -40,6 +41,10 @@ class Booking:
         self._credit, self._last = AT_ONCE, 0.0
         self._names = frozenset(part.name for part in own)
         self.count = 0  # observations since the start
+
+    def books_all(self, model: SplitModel) -> bool:
+        """Whether devices need not upload what they see of this server."""
+        return bool(self._names) and _is_fixed(model) and self._pushed
 
     def books(self, key: PoolKey) -> bool:
         """Whether this pool is the server's own."""

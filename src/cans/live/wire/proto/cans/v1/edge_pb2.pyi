@@ -147,7 +147,7 @@ class Table(_message.Message):
     def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., version: _Optional[str] = ..., points: _Optional[_Iterable[str]] = ..., point_of: _Optional[_Iterable[int]] = ..., codec_of: _Optional[_Iterable[str]] = ..., front: _Optional[_Union[Matrix, _Mapping]] = ..., link: _Optional[_Union[Matrix, _Mapping]] = ..., server: _Optional[_Union[Matrix, _Mapping]] = ..., probe: _Optional[_Iterable[float]] = ..., bytes_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire", "whole_policy", "max_error", "min_agreement", "compared", "load")
+    __slots__ = ("server", "time", "policy", "hyperparameters", "table", "pools", "fresh_pools", "delivery", "lowest_latency_ms", "highest_latency_ms", "largest_message", "model_name", "model_file_sha256", "cutting", "group", "wire", "whole_policy", "max_error", "min_agreement", "compared", "load", "books_server")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +169,7 @@ class Welcome(_message.Message):
     MIN_AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     COMPARED_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    BOOKS_SERVER_FIELD_NUMBER: _ClassVar[int]
     server: str
     time: float
     policy: str
@@ -190,7 +191,8 @@ class Welcome(_message.Message):
     min_agreement: float
     compared: _containers.RepeatedCompositeFieldContainer[Compared]
     load: Load
-    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ..., whole_policy: _Optional[str] = ..., max_error: _Optional[float] = ..., min_agreement: _Optional[float] = ..., compared: _Optional[_Iterable[_Union[Compared, _Mapping]]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    books_server: bool
+    def __init__(self, server: _Optional[str] = ..., time: _Optional[float] = ..., policy: _Optional[str] = ..., hyperparameters: _Optional[str] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Download, _Mapping]]] = ..., fresh_pools: bool = ..., delivery: _Optional[str] = ..., lowest_latency_ms: _Optional[float] = ..., highest_latency_ms: _Optional[float] = ..., largest_message: _Optional[int] = ..., model_name: _Optional[str] = ..., model_file_sha256: _Optional[str] = ..., cutting: _Optional[_Union[Cutting, _Mapping]] = ..., group: _Optional[str] = ..., wire: _Optional[int] = ..., whole_policy: _Optional[str] = ..., max_error: _Optional[float] = ..., min_agreement: _Optional[float] = ..., compared: _Optional[_Iterable[_Union[Compared, _Mapping]]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., books_server: bool = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("wait", "utilisation", "recent", "arrivals", "joined", "inside", "workers")
