@@ -23,10 +23,10 @@ def fleet_table(document: dict[str, Any]) -> Group:
     """What `cans status` shows."""
     totals = document["totals"]
     head = Text(
-        f"{totals['devices']} devices, {totals['per_second']:g} inferences/s, "
+        f"{_many(totals['devices'], 'device')}, {totals['per_second']:g} inferences/s, "
         f"mean latency {_ms(totals['latency_ms'])}; "
-        f"saved {totals['saved_local_s']:.1f} s against always local, "
-        f"{totals['saved_offload_s']:.1f} s against always offload"
+        f"saved {_seconds(totals['saved_local_s'])} against always local, "
+        f"{_seconds(totals['saved_offload_s'])} against always offload"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("device", "type", "network", "server", "model", "state", "cut"):
@@ -56,8 +56,9 @@ def device_page(device: dict[str, Any]) -> Group:
         Text(f"{_STATES.get(state, state)}, {_cut(device['choice'])}; {_ms(device['latency_ms'])}"),
         Text(f"why: {device['why'] or 'not told yet'}"),
         Text(
-            f"{device['inferences']} inferences, {device['fallbacks']} fallbacks, "
-            f"{device['uploads']} uploads, {device['refused']} refused"
+            f"{_many(device['inferences'], 'inference')}, "
+            f"{_many(device['fallbacks'], 'fallback')}, "
+            f"{_many(device['uploads'], 'upload')}, {device['refused']} refused"
         ),
         Text(""),
     ]
@@ -85,6 +86,22 @@ def _cut(choice: dict[str, Any] | None) -> str:
     if choice is None:
         return "–"
     return f"{choice['point_name']}, {choice['codec']}" if choice["codec"] else "all on the device"
+
+
+def _many(count: int, word: str) -> str:
+    """
+    >>> _many(1, "device"), _many(0, "device")
+    ('1 device', '0 devices')
+    """
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _seconds(value: float) -> str:
+    """
+    >>> _seconds(-0.04), _seconds(-1.25)
+    ('0.0 s', '-1.2 s')
+    """
+    return f"{round(value, 1) + 0.0:.1f} s"  # + 0.0: no minus before nothing
 
 
 def _ms(value: float | None) -> str:

@@ -46,7 +46,7 @@ export function many(count, word) {
 
 export function duration(seconds) {
   const value = Math.abs(seconds);
-  const sign = seconds < 0 ? "−" : "";
+  const sign = seconds <= -0.05 ? "−" : ""; // no minus before nothing
   if (value < 90) return `${sign}${value.toFixed(value < 10 ? 1 : 0)} s`;
   if (value < 5400) return `${sign}${(value / 60).toFixed(1)} min`;
   return `${sign}${(value / 3600).toFixed(1)} h`;
