@@ -161,7 +161,7 @@ def survives(module: ModuleType, tree: ast.Module, seconds: int = 600) -> bool:
 def main() -> int:
     """`--every 10`: each tenth mutant only, an estimate for the impatient."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("modules", nargs="*", default=list(TESTS), help="only these")
+    parser.add_argument("modules", nargs="*", help=f"only these of {', '.join(TESTS)}")
     parser.add_argument("--every", type=int, default=1)
     given = parser.parse_args()
     os.chdir(REPOSITORY)
@@ -172,13 +172,10 @@ def main() -> int:
     import test_pooling  # noqa: F401
     import test_viability  # noqa: F401
 
-    from cans.learning.arithmetic import physical, pooling, viability
-
     test_mutants.scenes()  # the reference's picks, which no mutant changes
     count, survivors = 0, []
-    for module in (physical, pooling, viability):
-        if module.__name__.split(".")[-1] not in given.modules:
-            continue
+    for name in given.modules or TESTS:
+        module = import_module(f"cans.learning.arithmetic.{name}")
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         assert survives(module, ast.parse(source)), "the tests fail without any mutant"
         for line, what, tree in islice(mutants(source), 0, None, given.every):
@@ -186,8 +183,8 @@ def main() -> int:
             if count % 20 == 0:
                 print(f"{count} mutants, {len(survivors)} survive", file=sys.stderr, flush=True)
             if survives(module, tree):
-                name = Path(str(module.__file__)).name
-                survivors.append(f"{name}:{line}: {what}: {source.splitlines()[line - 1].strip()}")
+                where = f"{name}.py:{line}"
+                survivors.append(f"{where}: {what}: {source.splitlines()[line - 1].strip()}")
                 print(survivors[-1], flush=True)
     killed = count - len(survivors)
     print(f"{killed} of {count} mutants killed ({killed / count:.1%})")

@@ -609,6 +609,36 @@ def test_who_is_surprised_again_and_again_is_no_longer_heard_at_once() -> None:
     assert state.startling[1, FRONT, -1] == 5.0
 
 
+@pytest.mark.parametrize(("pool", "own"), [(0.0, 0.0), (1.0, 0.0), (2.0, 1.0), (30.0, 10.0)])
+def test_what_surprises_is_as_rare_as_four_deviations_whatever_is_known(pool, own) -> None:
+    """Student's t of so many degrees of freedom, two of them by the prior."""
+    state = a_state()
+    state.synced[1, FRONT, -2], state.local[1, FRONT, -2] = pool, own
+    freedom = max(pool + own - 2, 0) + 2
+    limit = sqrt(freedom * (np.exp(16 / freedom) - 1))
+    for sign in (1, -1):
+        assert not physical.surprising(state, 1, FRONT, sign * 0.999 * limit)
+        assert physical.surprising(state, 1, FRONT, sign * 1.001 * limit)
+
+
+@pytest.mark.parametrize(("credit", "told"), [(0.97, 0.0), (0.98, 1.0)])
+def test_one_whole_credit_tells_of_one_surprise(credit, told) -> None:
+    """This observation earns the last fiftieth; what follows it is to be told until it is."""
+    state = a_state()
+    pooled(state, 1, FRONT, [row for _ in range(10) for row in ten_rows()])
+    at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
+    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+    state.credit[1, FRONT] = credit
+    physical.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
+    assert state.startling[1, FRONT, -1] == told
+    assert state.credit[1, FRONT] == pytest.approx(credit + 0.02 - told)
+    waiting = []
+    for _ in range(5):
+        physical.learn(state, 1, FRONT, at_zero, per_ms, expected)
+        waiting.append(float(state.awaited[1, FRONT]))
+    assert waiting == ([3.0, 2.0, 1.0, 1.0, 1.0] if told else [0.0] * 5)
+
+
 def test_many_observations_that_come_together_take_back_what_three_would() -> None:
     for observations, left in ((1.0, 6.0), (2.0, 4.0), (3.0, 2.0), (80.0, 2.0)):
         alarm = np.array([8.0, 0.0])
