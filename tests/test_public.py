@@ -45,6 +45,7 @@ def test_public_names() -> None:
         "Result",
         "RunError",
         "Server",
+        "ServerTls",
         "Simulation",
         "StoreError",
         "Unreachable",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what a type checker sees; nothing is imported before it is 
     from cans.live.server.embedded import Server as Server
     from cans.live.wire.accuracy import AccuracyBudget as AccuracyBudget
     from cans.live.wire.tls import ClientTls as ClientTls
+    from cans.live.wire.tls import ServerTls as ServerTls
     from cans.models.points.table import PartitionTable as PartitionTable
     from cans.program.session import InferenceSession as InferenceSession
     from cans.simulation.run import Simulation as Simulation
@@ -61,6 +62,7 @@ _PUBLIC = {
     "Result": "cans.live.device.device",
     "RunError": "cans.errors",
     "Server": "cans.live.server.embedded",
+    "ServerTls": "cans.live.wire.tls",
     "Simulation": "cans.simulation.run",
     "StoreError": "cans.errors",
     "Unreachable": "cans.errors",

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import cans
+from cans.learning import Hyperparameters
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.stream import Stream
+from tests.live.certificates import Authority
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager
 from tests.live.proxy import Proxy
@@ -210,3 +212,24 @@ def test_a_server_from_python(tmp_path: Path) -> None:
         cans.Server([])
     with pytest.raises(cans.InputError):
         cans.Server([toy()], listen="nowhere")
+    with pytest.raises(cans.InputError):
+        cans.Server([toy()], workers=0)
+
+
+def test_a_server_from_python_with_tls_tokens_and_its_own_numbers(tmp_path: Path) -> None:
+    authority, tokens = Authority(tmp_path), tmp_path / "tokens"
+    tokens.write_text("camera secret\n")
+    tokens.chmod(0o600)
+    options = {"tls": cans.ServerTls(*authority.issue("server")), "token_file": tokens,
+               "hyperparameters": Hyperparameters(ridge=0.3), "workers": 1}  # fmt: skip
+    trust = cans.ClientTls(ca=authority.file)
+    with cans.Server([toy()], policy="linucb", **options) as server:
+        with cans.Device(server.address, toy(), name="camera", token="secret", tls=trust,
+                         state=tmp_path / "a") as device:  # fmt: skip
+            device.infer(example())
+            assert device.joined
+            learner = device._experience.learner
+            assert learner is not None
+            assert learner.hyperparameters.ridge == 0.3
+        with pytest.raises(cans.InputError, match="refuses"):
+            cans.Device(server.address, toy(), token="guess", tls=trust, state=tmp_path / "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Sequence
 from os import PathLike
@@ -11,23 +12,23 @@ from types import TracebackType
 from typing import Self
 
 from cans.errors import InputError
-from cans.learning import Policy
+from cans.learning import Hyperparameters, Policy
 from cans.learning.policies import DEFAULT_POLICY
 from cans.live.server.accepting.accepted import AcceptedModels, AcceptOptions
 from cans.live.server.server import EdgeServer, ServerOptions
 from cans.live.split import Cutting, SplitModel
-from cans.live.splitting import load_model, split
+from cans.live.splitting import load_model, split, unsafe_points
 from cans.live.wire.terms import Terms
+from cans.live.wire.tls import ServerTls
+from cans.models.run.runtime import RuntimeOptions
 from cans.own_policy import find_policy
 
 
 class Server:
     """Serves back-ends of models until it is closed.
 
-    `models` are ONNX files or names of built-in models. `listen` is HOST:PORT (port 0: any free
-    one), `store` is where pools live (sqlite:FILE, postgresql://..., or memory:), `policy` how the
-    fleet learns, and `codecs` how crossing tensors may travel. Devices may give models of their own
-    if there is a folder for them, `accept_models`.
+    `models` are ONNX files or names of built-in models. All that `cans serve` does beside serving
+    (metrics, the live page, a folder that is followed, a cluster) is left to that command.
     """
 
     def __init__(
@@ -39,20 +40,45 @@ class Server:
         policy: str | Policy | None = None,
         codecs: Sequence[str] = ("float32",),
         accept_models: str | PathLike[str] | None = None,
+        hyperparameters: Hyperparameters | None = None,
+        workers: int | None = None,
+        threads: int = 1,
+        provider: str | Sequence[str] = (),
+        token_file: str | PathLike[str] | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
+        """Listen, and serve from now on.
+
+        listen: HOST:PORT; port 0: any free one. store: where pools live (sqlite:FILE,
+        postgresql://..., or memory:). policy: how the fleet learns, by name or one of your own;
+        None: cans. codecs: how crossing tensors may travel.
+        accept_models: a folder for models that devices give; None: none are taken.
+        hyperparameters: the numbers of the policy; None: the defaults.
+        workers: back-ends that run at a time; None: one per core. threads: of one back-end; 0: all
+        cores. provider: NAME[,KEY=VALUE] of what executes back-ends, or several in order.
+        token_file: who may join, lines `device token [weight]`; None: everyone.
+        tls: how to encrypt; None: not at all.
+        """
         if not models and accept_models is None:
             raise InputError("a server needs at least one model, or a folder for those of devices")
         chosen = policy if isinstance(policy, Policy) else find_policy(policy or DEFAULT_POLICY)
+        terms = Terms(chosen, hyperparameters or Hyperparameters(), fresh_pools=chosen.fresh)
         self._options = ServerOptions(
-            Terms(chosen, fresh_pools=chosen.fresh), listen, store, drain_seconds=2.0
-        )
+            terms, listen, store, None if token_file is None else Path(token_file), tls,
+            workers=(os.cpu_count() or 1) if workers is None else workers, drain_seconds=2.0,
+        )  # fmt: skip
+        self._options.warn_if_open(strict=False)
         self._host = listen.rpartition(":")[0]
-        self._models = [_split(each, codecs) for each in models]
+        providers = (provider,) if isinstance(provider, str) else provider
+        runtime = RuntimeOptions.parse(providers, threads)
+        self._models = [_split(each, codecs, runtime) for each in models]
         self._accepted: AcceptedModels | None = None
         if accept_models is not None:
             self._accepted = AcceptedModels(
                 AcceptOptions(Path(accept_models)),
-                lambda path, cutting: split(load_model(path, cutting), cutting, codecs=codecs),
+                lambda path, cutting: split(
+                    load_model(path, cutting), cutting, codecs=codecs, runtime=runtime
+                ),
             )
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
@@ -105,8 +131,14 @@ class Server:
         self.close()
 
 
-def _split(model: str | PathLike[str] | SplitModel, codecs: Sequence[str]) -> SplitModel:
+def _split(
+    model: str | PathLike[str] | SplitModel, codecs: Sequence[str], runtime: RuntimeOptions
+) -> SplitModel:
     if isinstance(model, SplitModel):
         return model
     cutting = Cutting()
-    return split(load_model(model, cutting), cutting, codecs=codecs, to_send=True)
+    loaded = load_model(model, cutting)
+    return split(
+        loaded, cutting, codecs=codecs, runtime=runtime, to_send=True,
+        left_out=unsafe_points(loaded, cutting, runtime),
+    )  # fmt: skip
