@@ -76,7 +76,7 @@ def run_experiments(quick: bool, workers: Workers | None = None) -> Results:
     experiments = load_experiments(quick)
     studies = list(dict.fromkeys(s for each in experiments.values() for s in each.studies()))
     seeds = QUICK_SEEDS if quick else SEEDS
-    with _patience("compiling the engine: this happens once and takes about a minute"):
+    with _patience("compiling the engine, once: this takes a few minutes"):
         play_one(studies[0], 0)
     with progress_bar(f"{len(studies)} settings", len(studies) * seeds) as advance:
         outcomes = run_studies(studies, seeds, advance, workers)
