@@ -15,7 +15,7 @@ import numpy as np
 from cans.learning.policies import Hyperparameters
 from cans.simulation.crowd import CrowdSettings, mean_ms, play_seed
 
-SEEDS = range(50_000, 50_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+SEEDS = range(70_000, 70_000 + int(os.environ.get("CROWD_SEEDS", "3")))
 RADII = (0.0, 10.0, 50.0)
 EACH = 40  # inferences per device
 FLEETS = {
@@ -30,6 +30,13 @@ FLEETS = {
     "at once, 8 Pis": CrowdSettings(devices=8, fleet="rpi5", at_once=True),
     "at once, 8 Pis, ResNet-50": CrowdSettings("resnet50", devices=8, fleet="rpi5", at_once=True),
 }
+if os.environ.get("CROWD_LARGE"):
+    FLEETS = {
+        "100 mixed, load 2": CrowdSettings(devices=100, load=2.0),
+        "200 Pis, 4 workers, load 2": CrowdSettings(
+            devices=200, fleet="rpi5", workers=4.0, load=2.0
+        ),
+    }
 BARS = {"best": 1.10, "best, at once": 1.15, "linucb": 0.95, "linucb late": 1.05, "local": 1.01}
 
 

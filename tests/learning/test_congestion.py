@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cans.learning import Context, DeviceLearner, Latencies, policy_named
 from cans.learning.congestion import (
+    DELAYED,
     Load,
     LoadMeter,
     Overrun,
@@ -31,15 +32,15 @@ def test_a_toll_is_what_others_wait_longer() -> None:
     assert fee[0] == 0.0
     assert (np.diff(fee) > 0).all()
     behind = 0.040 * (30.0 + 5.0) / 0.2  # requests before the queue is empty again
-    assert fee[2] == pytest.approx(10.0 * behind)
+    assert fee[2] == pytest.approx(DELAYED * 10.0 * behind)
 
 
 def test_who_is_ahead_already_comes_behind_only_by_coming_back() -> None:
     full = toll(SERVICE, BUSY._replace(inside=24, arrivals=1e6))
-    assert full == pytest.approx(SERVICE * 12), "half of them come back"
+    assert full == pytest.approx(DELAYED * SERVICE * 12), "half of them come back"
     assert not toll(SERVICE, BUSY._replace(joined=1, inside=0)).any()
     crowd = toll(SERVICE, BUSY._replace(utilisation=1.2, wait_ms=1e6))
-    assert crowd == pytest.approx(SERVICE * (25 - 1 - 1.5)), "never infinite"
+    assert crowd == pytest.approx(DELAYED * SERVICE * (25 - 1 - 1.5)), "never infinite"
 
 
 def test_more_workers_cost_others_less_and_infinitely_many_nothing() -> None:
@@ -92,7 +93,7 @@ def test_a_wait_sends_a_device_home_and_a_toll_does_so_sooner() -> None:
     long = learner.select(Context(load=Load(wait_ms=1e4, joined=1)))
     assert long.row == learner.table.local
     assert (long.wait_ms, long.toll_ms) == (0.0, 0.0)
-    dear = BUSY._replace(wait_ms=60.0, utilisation=0.95, arrivals=60.0)
+    dear = BUSY._replace(wait_ms=60.0, utilisation=0.95, arrivals=100.0, joined=60)
     assert learner.select(Context(load=dear, toll=0.0)).row != learner.table.local
     honest = learner.select(Context(load=dear))
     assert honest.row == learner.table.local

@@ -30,6 +30,10 @@ RETURNING = 0.5
 """The share of those inside who come back behind a request that comes now: all of them where
 devices hardly pause, none where all wait for the slowest."""
 
+DELAYED = 0.6
+"""The share of a delay that is lost to the fleet. Who waits longer also asks again later, and finds
+the server emptier for it; of open arrivals it would be all."""
+
 ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
 
@@ -103,7 +107,7 @@ def toll(service: Array, load: Load) -> Array:
     spare = max(1.0 - load.utilisation, SPARE)
     behind = 1e-3 * load.arrivals * (load.wait_ms + 0.5 * service) / spare
     others = max(load.joined - 1.0 - (1.0 - RETURNING) * load.inside, 0.0)
-    result: Array = service / load.workers * np.minimum(behind, others)
+    result: Array = DELAYED * service / load.workers * np.minimum(behind, others)
     return result
 
 
