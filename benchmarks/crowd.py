@@ -15,7 +15,7 @@ import numpy as np
 from cans.learning.policies import Hyperparameters
 from cans.simulation.crowd import CrowdSettings, mean_ms, play_seed
 
-SEEDS = range(70_000, 70_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+SEEDS = range(90_000, 90_000 + int(os.environ.get("CROWD_SEEDS", "3")))
 RADII = (0.0, 10.0, 50.0)
 EACH = 40  # inferences per device
 FLEETS = {

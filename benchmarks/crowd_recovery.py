@@ -16,7 +16,7 @@ import numpy as np
 from cans.simulation.crowd import CrowdRun, CrowdSettings, most_switching, play_seed, switches
 from cans.simulation.engines.crowd import CrowdRecord
 
-SEEDS = range(80_000, 80_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+SEEDS = range(95_000, 95_000 + int(os.environ.get("CROWD_SEEDS", "3")))
 BEGINS_S, ENDS_S = 20.0, 80.0
 JUDGED_S = (ENDS_S + 60.0, ENDS_S + 90.0)
 FLEETS = {

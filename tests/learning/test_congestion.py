@@ -50,11 +50,15 @@ def test_more_workers_cost_others_less_and_infinitely_many_nothing() -> None:
 
 
 def test_a_question_is_asked_where_it_may_pay() -> None:
-    assert worth_asking(BUSY, 20.0, 2.0)
-    assert not worth_asking(BUSY._replace(utilisation=0.2, inside=0), 20.0, 2.0)
-    assert worth_asking(BUSY._replace(utilisation=0.0), 20.0, 2.0), "all workers are taken now"
-    assert not worth_asking(BUSY, 0.1, 2.0)
-    assert not worth_asking(BUSY._replace(workers=inf), 20.0, 2.0)
+    assert worth_asking(BUSY, 20.0, 2.0, 30.0)
+    assert not worth_asking(BUSY._replace(utilisation=0.2, inside=0), 20.0, 2.0, 30.0)
+    assert worth_asking(BUSY._replace(utilisation=0.0), 20.0, 2.0, 30.0), (
+        "all workers are taken now"
+    )
+    assert not worth_asking(BUSY, 20.0, 2.0, 0.0), "nothing to gain: it stays local anyway"
+    assert not worth_asking(BUSY, 20.0, 2.0, 1e4), "no wait is so long that it would not go there"
+    assert not worth_asking(BUSY, 0.1, 2.0, 30.0)
+    assert not worth_asking(BUSY._replace(workers=inf), 20.0, 2.0, 30.0)
 
 
 def test_the_meter_finds_utilisation_and_arrivals() -> None:
@@ -124,7 +128,9 @@ def test_policies_that_have_not_heard_of_load_ignore_it() -> None:
 
 
 def test_nobody_else_no_question() -> None:
-    assert not worth_asking(BUSY._replace(joined=1), 20.0, 2.0), "alone it collides with nobody"
+    assert not worth_asking(BUSY._replace(joined=1), 20.0, 2.0, 30.0), (
+        "alone it collides with nobody"
+    )
 
 
 @given(

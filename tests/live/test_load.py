@@ -482,8 +482,11 @@ def test_a_front_end_that_has_begun_goes_on_from_there(tmp_path: Path) -> None:
             assert blocks == [f"b{each}" for each in range(points[1])]
 
 
-def test_a_question_that_is_not_answered_is_not_repeated(tmp_path: Path) -> None:
+def test_a_question_that_is_not_answered_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hung server is not asked again before it has said something."""
+    monkeypatch.setattr(DeviceLearner, "gain_ms", 10.0)
     model = toy(block_seconds=0.005, table=table())
     with (
         running(model, terms=terms("cans"), workers=1) as server,

@@ -34,6 +34,9 @@ DELAYED = 0.6
 """The share of a delay that is lost to the fleet. Who waits longer also asks again later, and finds
 the server emptier for it; of open arrivals it would be all."""
 
+LONG = 3.0
+"""A wait of so many times the usual one is so rare that nobody asks for fear of it."""
+
 ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
 
@@ -117,15 +120,16 @@ def stay_with(before: int, best: int, scores: Array) -> int:
     return before if scores[before] <= (1.0 + CLEARLY) * scores[best] else best
 
 
-def worth_asking(load: Load, service_ms: float, round_trip_ms: float) -> bool:
+def worth_asking(load: Load, service_ms: float, round_trip_ms: float, gain_ms: float) -> bool:
     """Whether to ask for the present wait before choosing: only a server that others use is worth
-    it, and only where the wait varies by more than the question takes."""
+    it, and only where the wait varies by more than the question takes and may be longer than what
+    is gained by the server, so that the answer makes a difference."""
     used = max(load.utilisation, load.recent, 0.5 * (load.inside >= load.workers))
     if used < ASK_ABOVE or load.workers == inf or load.joined <= 1:
         return False
     spare = max(1.0 - used, SPARE)
     varies = service_ms * used / (load.workers * spare)
-    return varies > round_trip_ms
+    return varies > round_trip_ms and 0.0 < gain_ms < LONG * varies
 
 
 class Overrun:

@@ -219,6 +219,13 @@ class DeviceLearner:
         self.get_ready()
         return float(self._state.mean[0, part.number, 0])
 
+    @property
+    def gain_ms(self) -> float:
+        """How much sooner an answer is expected with the server than without, if nobody waits."""
+        self.get_ready()
+        mean = self._state.mean[0].sum(axis=0)
+        return float(mean[-1] - mean[:-1].min()) if len(mean) > 1 else 0.0
+
     def wants_all_probes(self) -> bool:
         """Whether to time every exchange of `table.probe` when it arrives at a server."""
         has_link = "link" in self._parts and self.table.probe is not None

@@ -177,7 +177,8 @@ class _Play:
         if not self.policy.load_aware or self.crowd.assigned is not None:
             return None, False
         told = self.server.told(time)
-        ask = self.crowd.quotes and worth_asking(told, learner.server_ms, self.crowd.quote_ms)
+        takes = self.crowd.quote_ms
+        ask = self.crowd.quotes and worth_asking(told, learner.server_ms, takes, learner.gain_ms)
         return (self.server.load(time), True) if ask else (told, False)
 
     def _choose(self, number: int, device: int, total: Array, load: Load | None) -> Choice:
