@@ -108,7 +108,8 @@ class Decisions:
                 front = self._model.executor.run_front(point, job.inputs)
         begun = 0 if front is None else point
         local_s = self._times.whole if self._options.local and self._times.whole else inf
-        load = self.quotes.answer(question, min(local_s, job.deadline - monotonic()))
+        stays = point == self._model.last
+        load = self.quotes.answer(question, min(local_s, job.deadline - monotonic()), stays)
         if load is None:
             return likely._replace(point=begun, front=front)
         with self._learner:

@@ -81,11 +81,12 @@ class Quotes:
         self.asked += 1
         return Question(server, digest, self._contact.links[server].quote(request), monotonic())
 
-    def answer(self, question: Question, local_s: float) -> Load | None:
+    def answer(self, question: Question, local_s: float, stays: bool = False) -> Load | None:
         """The load by the answer, which is waited for as `PATIENCE` says and a share of a local run
-        at most; None: it did not come, and nothing more is asked until the server says something.
-        """
-        seconds = min(max(PATIENCE * self.takes_ms / 1e3, PATIENCE_S), SHARE * local_s)
+        at most, a small one if it `stays` here anyway; None: it did not come, and nothing more is
+        asked until the server says something."""
+        most_s = (2.0 * LOCAL_SHARE if stays else SHARE) * local_s
+        seconds = min(max(PATIENCE * self.takes_ms / 1e3, PATIENCE_S), most_s)
         left = max(question.asked_at + seconds - monotonic(), 0.0)
         try:
             load = question.reply.result(left).load
