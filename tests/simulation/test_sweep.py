@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cans.errors import InputError
+from cans.errors import InputError, Unreachable
 from cans.simulation.run import simulate
 from cans.simulation.sweep import cells, results
 from cans.simulation.sweep.command import Where, show, sweep
 from cans.simulation.sweep.grid import read_sweep
 from cans.simulation.sweep.running import BATCH_S, Sizes
+from cans.simulation.workers.dask_cluster import DaskCluster
+from cans.simulation.workers.ray_cluster import RayCluster
 from cans.simulation.workers.workers import Processes
 from simulation.sweeps import SMALL, cans_command, dask_cluster, run_sweep, write_sweep
 
@@ -138,6 +141,8 @@ def test_files_that_are_no_results(tmp_path) -> None:
     for path in (wrong, other, tmp_path / "absent.csv", tmp_path / "x.txt"):
         with pytest.raises(InputError):
             show(path, "", as_json=False, plot=None)
+    with pytest.raises(InputError, match=r"absent\.parquet: there is no such file$"):
+        show(tmp_path / "absent.parquet", "", as_json=False, plot=None)
 
 
 def test_two_sweeps_do_not_write_one_file(tmp_path) -> None:
@@ -182,9 +187,23 @@ def test_without_the_extras_a_line_says_what_to_install(tmp_path) -> None:
 
 
 def test_no_cluster_at_the_address() -> None:
-    done = cans_command("sweep", "x.toml", "--dask", "a", "--ray", "b")
-    assert done.returncode == 2
-    assert "cannot read x.toml" in done.stderr
+    for more, said in ((["--ray", "b"], "choose one of"), ([], "cannot read x.toml")):
+        done = cans_command("sweep", "x.toml", "--dask", "a", *more)
+        assert done.returncode == 2
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--dask", "--ray"])
+def test_an_address_where_nobody_listens_is_one_line_at_once(option: str) -> None:
+    """Dask and Ray themselves try for minutes, and end with a traceback."""
+    open_at = {"--dask": DaskCluster, "--ray": RayCluster}[option]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = taken.getsockname()[1]
+    with pytest.raises(Unreachable, match=f"answers at 127.0.0.1:{free}: "):
+        open_at(f"127.0.0.1:{free}")
+    for wrong in ("nonsense", "host:port", "host:99999", ":80"):
+        with pytest.raises(InputError, match=f"{option} must be HOST:PORT"):
+            open_at(wrong)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from cans.simulation.sweep.results import (
 )
 from cans.simulation.sweep.running import run_cells
 from cans.simulation.sweep.summary import Group, summarise
-from cans.simulation.workers.workers import open_workers
+from cans.simulation.workers.workers import check_one, open_workers
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class Where:
     dask: str | None = None
     ray: str | None = None
     processes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_one(self.dask, self.ray, self.processes)
 
 
 def sweep(source: Path, out: Path | None, where: Where, replace: bool) -> tuple[Path, str]:

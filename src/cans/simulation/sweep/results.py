@@ -91,7 +91,8 @@ def read_rows(path: Path) -> list[Row]:
     try:
         rows = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+        why = "there is no such file" if not path.exists() else error  # Arrow's error is a page
+        raise InputError(f"cannot read {path}: {why}") from None
     except (ValueError, KeyError, TypeError, csv.Error):
         raise InputError(f"{path} is not the file of a sweep") from None
     if rows and not COLUMNS.keys() <= rows[0].keys():

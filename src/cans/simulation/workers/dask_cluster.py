@@ -7,10 +7,9 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from cans.errors import InputError, Unreachable
-from cans.simulation.workers.workers import WorkerLost
+from cans.simulation.workers.workers import CONNECT_S, WorkerLost, check_reachable
 
 Result = TypeVar("Result")
-CONNECT_S = 15
 
 
 class DaskCluster:
@@ -21,6 +20,8 @@ class DaskCluster:
             from distributed import Client
         except ImportError:
             raise InputError("--dask needs Dask: pip install 'cans-edge[cluster]'") from None
+        if address.partition("://")[0] in ("tcp", "tls", address):
+            check_reachable(address, "--dask", "Dask scheduler")
         try:
             self._client = Client(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError):

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from cans.errors import InputError, Unreachable
-from cans.simulation.workers.workers import WorkerLost
+from cans.simulation.workers.workers import WorkerLost, check_reachable
 
 Result = TypeVar("Result")
 
@@ -25,6 +25,8 @@ def connect(address: str, option: str) -> tuple[Any, bool]:
         raise InputError(f"{option} needs Ray: pip install 'cans-edge[cluster]'") from None
     if ray.is_initialized():
         return ray, False
+    if address not in ("local", "auto"):
+        check_reachable(address, option, "Ray cluster")
     try:
         ray.init(
             address=address,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,11 +17,12 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from cans.errors import InputError, RunError
+from cans.errors import InputError, RunError, Unreachable
 
 Name = TypeVar("Name")
 Result = TypeVar("Result")
 TRIES = 3  # of work whose workers die
+CONNECT_S = 15  # to a cluster
 
 
 class WorkerLost(RunError):
@@ -89,12 +91,28 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def check_reachable(address: str, option: str, what: str) -> None:
+    """An address where nobody listens is an error at once: the libraries try for minutes."""
+    host, _, port = address.rpartition("://")[2].partition("?")[0].rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise InputError(f"{option} must be HOST:PORT, got {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+    except OSError as error:
+        raise Unreachable(f"no {what} answers at {address}: {error}") from None
+
+
+def check_one(dask: str | None, ray: str | None, processes: int | None) -> None:
+    """No two places to run at."""
+    if sum(each is not None for each in (dask, ray, processes)) > 1:
+        raise InputError("choose one of --dask, --ray and --workers")
+
+
 def open_workers(
     dask: str | None = None, ray: str | None = None, processes: int | None = None
 ) -> Workers:
     """The workers that the options of a command ask for."""
-    if sum(each is not None for each in (dask, ray, processes)) > 1:
-        raise InputError("choose one of --dask, --ray and --workers")
+    check_one(dask, ray, processes)
     if dask is not None:
         from cans.simulation.workers.dask_cluster import DaskCluster
 
