@@ -15,7 +15,7 @@ import pytest
 
 from cans.errors import Busy, Refused, RemoteProtocolError
 from cans.live.device.hooked import HookedDevice as Device
-from cans.live.logs import LONGEST_VALUE, MOST_LINES, Throttle, bounded
+from cans.live.logs import LONGEST_VALUE, MOST_LINES, Throttle, bounded, extras
 from cans.live.server.backends import Answer, BackEnds, Work
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.door import connections, room
@@ -242,6 +242,8 @@ def test_lines_are_bounded_in_length_and_number() -> None:
 
     assert len(bounded("x" * 10**6)) < LONGEST_VALUE + 20
     assert bounded(3.5) == 3.5
+    said = {"device": "pi", "_ray_timestamp_ns": 1}  # the second: by a library, in every record
+    assert extras(logging.makeLogRecord(said)) == {"device": "pi"}
     throttle = Throttle()
     kept = []
     for i in range(1000):

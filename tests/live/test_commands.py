@@ -117,6 +117,7 @@ def test_split_equals_whole(server: str, model: Path, tmp_path: Path) -> None:
         (["serve", "--model", "resnet50", "--delivery", "x"], 2, "--delivery"),
         (["serve", "--model", "resnet50", "--tls-cert", "x"], 2, "--tls-key"),
         (["serve", "--model", "resnet50", "--shape", "x"], 2, "--shape"),
+        (["serve", "--model", "resnet50", "--max-replicas", "2"], 2, "needs --cluster"),
         (["device", "--server", "nowhere"], 2, "HOST:PORT"),
         (["device", "--server", "a:1", "--count", "0"], 2, "--count"),
         (["device", "--server", "a:1", "--exit", "x"], 2, "--exit"),

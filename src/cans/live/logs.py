@@ -55,9 +55,14 @@ class Throttle(logging.Filter):
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
-    """What was said beside the message, each value bounded."""
-    found = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    """What was said beside the message, each value bounded; not what a library (Ray) puts into
+    every record of the process."""
+    found = {key: value for key, value in vars(record).items() if _was_said(key)}
     return {key: bounded(value) for key, value in found.items()}
+
+
+def _was_said(key: str) -> bool:
+    return key not in _STANDARD and not key.startswith("_")
 
 
 def bounded(value: Any) -> Any:

@@ -107,9 +107,15 @@ def serve(
         str | None,
         typer.Option(metavar="ADDRESS", help="Back-ends on a Ray cluster; or local."),
     ] = None,
-    min_replicas: Annotated[int, typer.Option(help="Of each model, on the cluster.")] = 1,
-    max_replicas: Annotated[int, typer.Option(help="Of each model, on the cluster.")] = 4,
-    gpus_per_replica: Annotated[float, typer.Option(help="Fractions share a GPU.")] = 0.0,
+    min_replicas: Annotated[
+        int | None, typer.Option(help="Of each model, on the cluster (1).")
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option(help="Of each model, on the cluster (4).")
+    ] = None,
+    gpus_per_replica: Annotated[
+        float | None, typer.Option(help="Fractions share a GPU (0).")
+    ] = None,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Build every back-end first (small models).")
     ] = False,
@@ -180,12 +186,17 @@ def serve(
     runtime = RuntimeOptions.parse(provider or (), threads, optimisation)
     if runtime.own_copies:
         typer.echo(f"provider {runtime.own_copies}", err=True)
+    replicas = {
+        "min_replicas": min_replicas, "max_replicas": max_replicas,
+        "gpus_per_replica": gpus_per_replica,
+    }  # fmt: skip
+    chosen: dict[str, Any] = {name: each for name, each in replicas.items() if each is not None}
     if cluster is not None:
         from cans.live.server.cluster.options import ClusterOptions
 
-        more["cluster"] = ClusterOptions(
-            cluster, min_replicas, max_replicas, gpus_per_replica, runtime
-        )
+        more["cluster"] = ClusterOptions(cluster, runtime=runtime, **chosen)
+    elif chosen:
+        raise InputError(f"--{min(chosen).replace('_', '-')} is of replicas: it needs --cluster")
     options = ServerOptions(
         terms, listen, store, token_file, _server_tls(tls_cert, tls_key, tls_client_ca),
         queue=queue, largest_message=max_message_mb << 20, keep_days=keep_days, **more,
