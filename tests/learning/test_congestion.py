@@ -17,6 +17,7 @@ from cans.learning.congestion import (
     Overrun,
     aged,
     expected_wait,
+    stay_with,
     toll,
     worth_asking,
 )
@@ -191,3 +192,11 @@ def test_who_is_passed_again_and_again_stays_away_for_a_while() -> None:
         choice = learner.select(Context(load=load))
         learner.observe_wait(choice, 0.0)
     assert choice.row != learner.table.local
+
+
+def test_a_choice_is_left_for_a_better_one_at_once_where_nobody_waits() -> None:
+    scores = np.array([50.0, 49.0, 30.0])
+    assert stay_with(0, 1, scores, np.zeros(3)) == 1
+    waits = np.array([10.0, 10.0, 0.0])
+    assert stay_with(0, 1, scores, waits) == 0
+    assert stay_with(0, 2, scores, 10.0 * waits) == 2  # clearly better, however long they wait

@@ -40,9 +40,8 @@ LONG = 3.0
 ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
 
-
 CLEARLY = 0.15
-"""A choice is left for one that is better by more than this share."""
+"""A choice is left for one that is better by more than this share, or by more than waiting adds."""
 
 OVERRUN_SHARE, OVERRUN_KEPT = 0.3, 0.95
 """How much the last wait counts in a device's overrun, and how much of that is left after an
@@ -114,10 +113,12 @@ def toll(service: Array, load: Load) -> Array:
     return result
 
 
-def stay_with(before: int, best: int, scores: Array) -> int:
+def stay_with(before: int, best: int, scores: Array, charge: Array) -> int:
     """The choice to take in a crowd: the one of last time, unless the best is clearly better. Waits
-    vary from one moment to the next; who follows each of them makes them vary more."""
-    return before if scores[before] <= (1.0 + CLEARLY) * scores[best] else best
+    vary from one moment to the next; who follows each of them makes them vary more. Where nobody
+    waits there is no `charge`, and the best is taken."""
+    clearly = min(CLEARLY * scores[best], max(charge[before], charge[best]))
+    return before if scores[before] <= scores[best] + clearly else best
 
 
 def worth_asking(load: Load, service_ms: float, round_trip_ms: float, gain_ms: float) -> bool:

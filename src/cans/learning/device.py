@@ -141,7 +141,7 @@ class DeviceLearner:
             return self._made(index, tied, float(scores[index]))
         before = self._taken
         if before is not None and (allowed is None or allowed[before]):
-            index = stay_with(before, index, scores)
+            index = stay_with(before, index, scores, charge.sum(axis=0))
         return _charged(self._made(index, tied, float(scores[index])), charge, context.load)
 
     def observe(
