@@ -16,6 +16,7 @@ from cans.learning.congestion import (
     LoadMeter,
     Overrun,
     aged,
+    drained,
     expected_wait,
     stay_with,
     toll,
@@ -153,6 +154,13 @@ def test_laws_of_the_expected_wait(
     assert expected_wait(running, queued, inf) == 0.0
     if workers == 1:
         assert wait == pytest.approx(total)
+
+
+def test_a_wait_drains_by_what_the_server_has_to_spare() -> None:
+    left = drained(BUSY, np.array([0.0, 50.0, 1e4]))
+    assert left == pytest.approx([30.0, 30.0 - 0.2 * 50.0, 0.0])
+    full = drained(BUSY._replace(utilisation=1.0), np.array([100.0]))
+    assert full == pytest.approx([30.0 - 5.0]), "it is never taken to be quite full"
 
 
 @given(age=st.floats(0, 1e3), more=st.floats(0, 1e3))

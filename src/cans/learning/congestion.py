@@ -72,12 +72,20 @@ def aged(load: Load, seconds: float) -> Load:
     """
     left, soon = exp(-max(seconds, 0.0) / HORIZON_S), exp(-max(seconds, 0.0) / ASKING_HORIZON_S)
     return load._replace(
-        wait_ms=load.wait_ms * left,
+        wait_ms=float(drained(load, np.array(1e3 * max(seconds, 0.0)))),
         utilisation=load.utilisation * left,
         arrivals=load.arrivals * left,
         inside=int(load.inside * left),
         recent=load.recent * soon,
     )
+
+
+def drained(load: Load, after_ms: Array) -> Array:
+    """What is left of the wait so many milliseconds later: workers do a millisecond of it in each,
+    and new requests bring as much as the server is used."""
+    spare = max(1.0 - load.utilisation, SPARE)
+    result: Array = np.maximum(load.wait_ms - spare * after_ms, 0.0)
+    return result
 
 
 def expected_wait(running: Iterable[float], queued: Iterable[float], workers: float) -> float:

@@ -12,7 +12,7 @@ from cans.learning.arithmetic import choosing, linear, physical
 from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import Load, Overrun, stay_with, toll
+from cans.learning.congestion import Load, Overrun, drained, stay_with, toll
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
@@ -142,7 +142,8 @@ class DeviceLearner:
         before = self._taken
         if before is not None and (allowed is None or allowed[before]):
             index = stay_with(before, index, scores, charge.sum(axis=0))
-        return _charged(self._made(index, tied, float(scores[index])), charge, context.load)
+        beyond = self._overrun.milliseconds if context.load.joined > 1 else 0.0
+        return _charged(self._made(index, tied, float(scores[index])), charge, beyond)
 
     def observe(
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
@@ -316,7 +317,9 @@ class DeviceLearner:
             return None
         part = self._parts["server"]
         service = self._state.mean[0, part.number]
-        expected = load.wait_ms + (self._overrun.milliseconds if load.joined > 1 else 0.0)
+        way = self._state.mean[0].sum(axis=0) - service  # before a request is at the server
+        expected = drained(load, np.maximum(way, 0.0))
+        expected += self._overrun.milliseconds if load.joined > 1 else 0.0
         wait = np.where(self._state.informative[part.number], expected, 0.0)
         return np.stack([wait, share * toll(service, load)])
 
@@ -393,13 +396,13 @@ class DeviceLearner:
         return Choice(row, table.point_of[row], table.codec_of[row], predicted, width, tied)
 
 
-def _charged(choice: Choice, charge: Array, load: Load) -> Choice:
-    """The choice with what was assumed of the wait and the toll."""
+def _charged(choice: Choice, charge: Array, overrun: float) -> Choice:
+    """The choice with what was assumed of the wait (and how much of it is overrun) and the toll."""
     wait, fee = (float(each) for each in charge[:, choice.row])
     return choice._replace(
         predicted_ms=choice.predicted_ms + wait,
         width_ms=choice.width_ms + wait + fee,
         wait_ms=wait,
-        overrun_ms=max(wait - load.wait_ms, 0.0),
+        overrun_ms=min(overrun, wait),
         toll_ms=fee,
     )
