@@ -232,9 +232,11 @@ class DeviceLearner:
         has_link = "link" in self._parts and self.table.probe is not None
         return has_link and self.policy.probe_after_s < inf
 
-    def observe_probe(self, latencies: Sequence[float], time: float = 0.0) -> tuple[Upload, ...]:
+    def observe_probe(
+        self, latencies: Sequence[float], time: float = 0.0, tell: bool = False
+    ) -> tuple[Upload, ...]:
         """Learn from timed exchanges, the first ones of `table.probe`; they feed the link part
-        only, and nothing if this policy has none."""
+        only, and nothing if this policy has none. `tell`: upload them in any case."""
         if not all(-inf < latency < inf for latency in latencies):
             raise ValueError(f"latencies must be finite numbers, not {latencies}")
         part, probe = self._parts.get("link"), self.table.probe
@@ -245,7 +247,8 @@ class DeviceLearner:
             row[: len(features)] = features
             part.accumulate(row, latency)
         self._state.heard[0, part.number] = max(time, self._state.heard[0, part.number])
-        return (part.upload(),) if part.wants_upload() else ()
+        told = tell and part.part.shared and part.in_flight is None
+        return (part.upload(whole=told),) if told or part.wants_upload() else ()
 
     def adopt(self, download: Download) -> None:
         """Alg. 1 lines 11-12: estimate with what the server returned from now on."""

@@ -186,7 +186,9 @@ class Experience:
         assert self.learner is not None
         if not milliseconds or not all(map(self._believes, milliseconds)):
             return ()
-        uploads = self.learner.observe_probe(milliseconds, time)
+        # The first word of a device that arrives: what it measured before it believed anybody.
+        arrived = len(milliseconds) > 1
+        uploads = self.learner.observe_probe(milliseconds, time, tell=arrived)
         self._keep(lasting=bool(uploads))
         return uploads
 
