@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.live.server.trust.opinions import FIRST_BAN, PAUSE, Opinions
+from cans.live.server.trust.opinions import FIRST_BAN, LEISURE, PAUSE, Opinions
 
 KEY = PoolKey("model", "1", "cans", "link", "network:lab")
 RIDGE = 1e-9
@@ -21,17 +21,18 @@ class Speakers:
     def __init__(self, seed: int = 0) -> None:
         self.opinions = Opinions()
         self.random = np.random.default_rng(seed)
-        self.said = 0
+        self.said, self.now = 0, 0.0
 
-    def says(self, device: str, factor: float = 1.0, now: float = 0.0, epoch: int = 0,
+    def says(self, device: str, factor: float = 1.0, epoch: int = 0,
              sizes: tuple[float, ...] = (0.1, 0.3, 1.0)) -> list[str]:  # fmt: skip
+        self.now += LEISURE
         x = np.array([1.0, self.random.choice(sizes)])
         latency = float(x @ TRUTH) * factor * self.random.lognormal(0, 0.1)
         weight = 9 / (9 + float(x @ TRUTH) ** 2)  # a liar gives its word that of an honest one
         one = SufficientStatistics.of(x, latency).scaled(weight)
         upload = Upload(device, "first", KEY, epoch, self.said, replace(one, weight=1.0))
         self.said += 1
-        return self.opinions.heard(upload, epoch, RIDGE, now)
+        return self.opinions.heard(upload, epoch, RIDGE, self.now)
 
 
 @pytest.mark.parametrize("factor", [100.0, 0.01, 5.0, 0.2])
@@ -77,18 +78,18 @@ def test_without_a_majority_nobody_is() -> None:
 
 
 def test_a_ban_ends_and_the_next_is_longer() -> None:
-    speakers, now, bans = Speakers(), 0.0, []
+    speakers, bans = Speakers(), []
     for epoch in range(3):
         found: list[str] = []
         while not found:
-            found = speakers.says("a", 1.0, now, epoch) + speakers.says("b", 1.0, now, epoch)
-            found += speakers.says("liar", 5.0, now, epoch)
-        start = now
-        while speakers.opinions.is_odd("liar", KEY, now):
-            now += PAUSE
-        bans.append(now - start)
+            found = speakers.says("a", epoch=epoch) + speakers.says("b", epoch=epoch)
+            found += speakers.says("liar", 5.0, epoch)
+        start = speakers.now
+        while speakers.opinions.is_odd("liar", KEY, speakers.now):
+            speakers.now += PAUSE
+        bans.append(round((speakers.now - start) / PAUSE) * PAUSE)
     assert bans == [FIRST_BAN, 2 * FIRST_BAN, 4 * FIRST_BAN]
-    assert not speakers.opinions.odd(now)
+    assert not speakers.opinions.odd(speakers.now)
 
 
 def test_what_was_said_of_an_ended_epoch_is_forgotten() -> None:

@@ -26,6 +26,7 @@ MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
 MOST_POOLS = 10_000  # remembered
 RECENT = 200.0  # observations of one device; beyond them older ones count for less
 FIRST_BAN, LONGEST_BAN = 600.0, 86_400.0  # seconds
+LEISURE = 0.1  # seconds between two looks at a pool, however much is said of it
 PAUSE = 60.0  # seconds between two restarts of a pool for this reason
 
 
@@ -112,6 +113,7 @@ class Opinions:
             pool.said.popitem(last=False)
         if now < pool.quiet_until:
             return []
+        pool.quiet_until = now + LEISURE
         found = _minority(pool.said, ridge)
         for device in found:
             _, length = pool.bans.get(device, (0.0, FIRST_BAN / 2))
