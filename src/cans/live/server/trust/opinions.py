@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.learning.arithmetic.physical import MATURE, noise_variance
 
+TINY = 1e-300
 FAR = 2.0  # times as long, or as short: more than devices of one group or network differ
 A_WORD = 2.0  # observations that a device votes with; to be found odd it must have said more
 SURELY = 3.0  # standard deviations of a single observation, on average
@@ -26,7 +27,7 @@ MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
 MOST_POOLS = 10_000  # remembered
 RECENT = 200.0  # observations of one device; beyond them older ones count for less
 FIRST_BAN, LONGEST_BAN = 600.0, 86_400.0  # seconds
-LEISURE = 0.1  # seconds between two looks at a pool, however much is said of it
+LEISURE = 0.2  # seconds between two looks at a pool, however much is said of it
 PAUSE = 60.0  # seconds between two restarts of a pool for this reason
 
 
@@ -45,18 +46,18 @@ class Opinion(NamedTuple):
         packed = said.pack(said.dimension)
         return cls(theta, inverse, noise_variance(packed, theta, said.sigma, said.dimension))
 
-    def contradicts(self, said: SufficientStatistics) -> bool:
-        """Whether somebody else's sums are far from it, where it knows anything: the standardised
+    def contradicts(self, sigma: Array, b: Array, weight: Array) -> BoolArray:
+        """Which of these sums, stacked, are far from it where it knows anything: the standardised
         residual of `pooling.surprise`, and how many times as long."""
-        direction = said.sigma @ self.theta
-        explained = float(self.theta @ direction)
-        if explained <= 0.0 or self.variance <= 0.0:
-            return False
-        score = float(self.theta @ said.b) - explained
-        uncertain = explained + float(direction @ self.inverse @ direction) / said.weight
-        residual = score / np.sqrt(self.variance * uncertain * said.weight)
+        direction = sigma @ self.theta
+        explained = np.maximum(direction @ self.theta, TINY)
+        score = b @ self.theta - explained
+        spread = ((direction @ self.inverse) * direction).sum(axis=1) / weight
+        noise = np.maximum(self.variance * (explained + spread) * weight, TINY)
         level = 1.0 + score / explained
-        return bool(abs(residual) > SURELY and not 1.0 / FAR < level < FAR)
+        apart = (level <= 1.0 / FAR) | (level >= FAR)
+        found: BoolArray = apart & (np.abs(score) > SURELY * np.sqrt(noise)) & (explained > TINY)
+        return found
 
 
 @dataclass
@@ -141,21 +142,17 @@ def _minority(said: OrderedDict[str, SufficientStatistics], ridge: float) -> lis
     if len(voters) < 3:
         return []
     try:
-        opinions = {name: Opinion.of(said[name], ridge) for name in voters}
+        opinions = [Opinion.of(said[name], ridge) for name in voters]
     except np.linalg.LinAlgError:  # sums of which nothing can be made
         return []
-    agreeing = {
-        one: {
-            other
-            for other in voters
-            if not opinions[one].contradicts(said[other])
-            and not opinions[other].contradicts(said[one])
-        }
-        for one in voters
-    }
-    most = max(voters, key=lambda name: len(agreeing[name]))
-    majority = agreeing[most]
-    if 2 * len(majority) <= len(present):  # also of those who have not said enough to judge
+    sums = [said[name] for name in voters]
+    sigma, b = np.stack([each.sigma for each in sums]), np.stack([each.b for each in sums])
+    weight = np.array([each.weight for each in sums])
+    apart = np.stack([each.contradicts(sigma, b, weight) for each in opinions])
+    agree = ~(apart | apart.T)
+    majority = agree[agree.sum(axis=1).argmax()]
+    if 2 * majority.sum() <= len(present):  # also of those who have not said enough to judge
         return []
-    odd = [name for name in voters if not agreeing[name] & majority]
-    return [name for name in odd if said[name].weight >= said[name].dimension + MATURE]
+    odd = ~(agree & majority).any(axis=1)
+    enough = weight >= sigma.shape[1] + MATURE
+    return [name for name, found in zip(voters, odd & enough, strict=True) if found]
