@@ -229,6 +229,28 @@ def test_it_comes_back_with_a_restarted_server(browser) -> None:
     tab.context.close()
 
 
+def test_no_inference_is_shown_twice(browser, tab) -> None:
+    """A second tab is opened between two messages about a device that goes on as before."""
+    count = ("async () => (await import('/static/store.js')).store.devices.get('steady')"
+             "?.rounds.length ?? 0")  # fmt: skip
+    with shown() as page:
+        page.fleet.join("steady")
+        page.fleet.infer("steady", 3, 5)
+        tab.page.goto(page.address)
+        tab.page.wait_for_selector(ROW.format("steady"))
+        second = Watched(browser)
+        second.page.goto(page.address)
+        for _ in range(4):
+            page.fleet.infer("steady", 3, 2)
+            second.page.reload()
+            second.page.wait_for_selector(ROW.format("steady"))
+        for each in (tab, second):
+            each.page.wait_for_function(f"async () => await ({count})() >= 13")
+        sleep(1.5)  # and one more message
+        assert [each.page.evaluate(count) for each in (tab, second)] == [13, 13]
+        second.context.close()
+
+
 def test_two_hundred_devices(tab) -> None:
     with shown() as page:
         names = [f"device-{number}" for number in range(200)]

@@ -1,4 +1,8 @@
-"""What the page is sent: everything once, then what has changed, the same bytes to every stream."""
+"""What the page is sent: everything once, then what has changed, the same bytes to every stream.
+
+A new choice or state, and events, are sent at the next tick; latencies of devices that go on as
+before once a second, which is how often they tell of them.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,33 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from cans.live.server.fleet.device_record import DeviceRecord
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.fleet.status import event_document, fleet_row, rounds, totals
 
 TICK_SECONDS = 0.4  # a change of point is to show within a second
+CALM_SECONDS = 1.0  # between two messages about devices whose choice and state are as before
 SNAPSHOT_ROUNDS = 60  # inferences of each device, for its sparkline
 SNAPSHOT_EVENTS = 200
 MOST_BEHIND = 40  # ticks that a stream may lag before it is ended (the browser comes back)
 TREND_SECONDS, MOST_TREND = 2.0, 450  # a sample of the totals so often; a quarter of an hour
+
+
+class _Seen(NamedTuple):
+    """What a device was when the streams were last told of it."""
+
+    version: int  # of its record
+    counted: int  # inferences
+    what: tuple[str, int | None]  # state and choice: a change is sent at once
+
+    @classmethod
+    def of(cls, record: DeviceRecord, now: float) -> _Seen:
+        return cls(record.version, record.counted, (record.state(now), record.row))
+
+
+_UNSEEN = _Seen(-1, 0, ("", None))
 
 
 class Broadcast:
@@ -27,7 +47,8 @@ class Broadcast:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._streams: set[asyncio.Queue[bytes | None]] = set()
-        self._seen: dict[str, tuple[int, int, str]] = {}  # version, rounds counted, state
+        self._seen: dict[str, _Seen] = {}  # of each device, what was sent last
+        self._calm_at = 0.0
         self._told = 0
         self.trend: deque[dict[str, Any]] = deque(maxlen=MOST_TREND)
         self._trend_at = 0.0
@@ -71,7 +92,8 @@ class Broadcast:
             while True:
                 data: bytes | None = b": still here\n\n"
                 with suppress(TimeoutError):
-                    data = await asyncio.wait_for(queue.get(), 15.0)
+                    async with asyncio.timeout(15.0):
+                        data = await queue.get()
                 if data is None:
                     return
                 yield data
@@ -92,10 +114,7 @@ class Broadcast:
             now = recorder.now()
             return {
                 "totals": totals(recorder),
-                "devices": [
-                    {**fleet_row(each, now), "rounds": rounds(list(each.rounds)[-SNAPSHOT_ROUNDS:])}
-                    for each in recorder.devices.values()
-                ],
+                "devices": [_row(each, now, SNAPSHOT_ROUNDS) for each in recorder.devices.values()],
                 "events": [event_document(each) for each in recorder.events][-SNAPSHOT_EVENTS:],
             }
 
@@ -103,17 +122,20 @@ class Broadcast:
         recorder = self._recorder
         with recorder.lock:
             now = recorder.now()
-            rows, before = [], self._seen
-            new = recorder.told - self._told
+            everything = now - self._calm_at >= CALM_SECONDS
+            self._calm_at = now if everything else self._calm_at
+            rows = []
+            for name, record in recorder.devices.items():
+                before, seen = self._seen.get(name, _UNSEEN), _Seen.of(record, now)
+                if seen.what == before.what and not (everything and seen.version != before.version):
+                    continue
+                self._seen[name] = seen
+                rows.append(_row(record, now, record.counted - before.counted))
+            gone = [name for name in self._seen if name not in recorder.devices]
+            for name in gone:
+                del self._seen[name]
+            new, self._told = recorder.told - self._told, recorder.told
             events = [event_document(each) for each in recorder.events][-new:] if new else []
-            self._remember()
-            for name, seen in self._seen.items():
-                version, counted, state = before.get(name, (-1, 0, ""))
-                if (version, state) != (seen[0], seen[2]):
-                    record = recorder.devices[name]
-                    fresh = _last(record, record.counted - counted)
-                    rows.append({**fleet_row(record, now), "rounds": fresh})
-            gone = [name for name in before if name not in self._seen]
             if not (rows or gone or events):
                 return None
             body = {"totals": totals(recorder), "devices": rows, "gone": gone, "events": events}
@@ -123,10 +145,7 @@ class Broadcast:
         recorder = self._recorder
         with recorder.lock:
             now = recorder.now()
-            self._seen = {
-                name: (each.version, each.counted, each.state(now))
-                for name, each in recorder.devices.items()
-            }
+            self._seen = {name: _Seen.of(each, now) for name, each in recorder.devices.items()}
             self._told = recorder.told
 
     def _sample(self) -> None:
@@ -139,10 +158,12 @@ class Broadcast:
             self.trend.append({key: found[key] for key in wanted})
 
 
-def _last(record: DeviceRecord, count: int) -> list[list[float]]:
+def _row(record: DeviceRecord, now: float, count: int) -> dict[str, Any]:
+    """A device with its last so many inferences, and how many there were: a stream that began in
+    between has some of them already."""
     count = min(max(count, 0), SNAPSHOT_ROUNDS, len(record.rounds))
-    start = len(record.rounds) - count
-    return rounds(list(islice(record.rounds, start, None)))
+    fresh = rounds(list(islice(record.rounds, len(record.rounds) - count, None)))
+    return {**fleet_row(record, now), "counted": record.counted, "rounds": fresh}
 
 
 def _event(kind: str, body: dict[str, Any]) -> bytes:

@@ -19,7 +19,9 @@ function tell(changed) {
 
 function take(row) {
   const before = store.devices.get(row.device);
-  const rounds = before ? before.rounds.concat(row.rounds) : row.rounds;
+  const known = before && before.counted <= row.counted ? before : null; // else it has joined anew
+  const fresh = row.rounds.slice(known ? Math.max(row.rounds.length - (row.counted - known.counted), 0) : 0);
+  const rounds = known ? known.rounds.concat(fresh) : fresh;
   store.devices.set(row.device, { ...row, rounds: rounds.slice(-KEPT_ROUNDS) });
 }
 
