@@ -1,9 +1,10 @@
 """What the live page costs the server: CPU per request with fifty devices and three open streams.
 
-Three servers take turns in short windows: one that remembers nothing of its devices, one that
-remembers (as every server does), and one that shows the page to three browsers besides. The
-back-end is a few milliseconds of convolutions, and nothing at all: then all that is left is the
-server's own work, the hardest comparison.
+Servers that record nothing of their devices, that record (as every server does), and one that shows
+the page to three browsers besides. With a back-end of a few milliseconds of convolutions they take
+turns in short windows. With one that does nothing, the hardest comparison, they run at the same
+time, so that whatever else the machine does disturbs all alike; one of them is there twice, and
+what the two differ by is what a ratio is uncertain by.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,6 @@ DEVICES = 50
 PER_SECOND = 2.0  # inferences of a device
 WINDOW = 3.0  # seconds
 TURNS = 6
-KINDS = ("bare", "remembers", "page")
 BAR = 1.05
 
 
@@ -90,7 +91,7 @@ class Side:
         port, page = map(int, self.process.stdout.readline().split())
         self.devices = [
             Device(f"127.0.0.1:{port}", toy() if path == "nothing" else path, "bench",
-                   name=f"device-{i}", state=folder / kind / str(i), local=path == "nothing",
+                   name=f"device-{i}", state=folder / str(i), local=path == "nothing",
                    connect_seconds=30.0)
             for i in range(DEVICES)
         ]  # fmt: skip
@@ -156,34 +157,54 @@ def _follow(port: int) -> threading.Thread:
     return thread
 
 
-def compare(path: str, inputs: Any, folder: Path) -> dict[str, float]:
+def in_turns(path: str, inputs: Any, folder: Path) -> dict[str, float]:
     """Medians of CPU per request, in ms, and of the ratios within each turn, whose windows follow
     one another: what else the machine does changes more slowly."""
-    sides = [Side(kind, path, folder, inputs) for kind in KINDS]
-    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    sides = [Side(kind, path, folder / kind, inputs) for kind in ("bare", "records", "page")]
+    cost = np.zeros((TURNS, len(sides)))
     try:
         for side in sides:
             side.window(2.0)  # sessions are built, connections made
         for turn in range(TURNS):
             for number in range(len(sides)):
-                side = sides[(turn + number) % len(sides)]
-                found[side.kind].append(side.window(WINDOW))
+                place = (turn + number) % len(sides)
+                cost[turn, place] = sides[place].window(WINDOW)
     finally:
         for side in sides:
             side.close()
-    cost = {kind: np.array(found[kind]) for kind in KINDS}
-
-    def ratio(one: str, other: str) -> float:
-        return float(np.median(cost[one] / cost[other]))
-
+    bare, records, page = cost.T
     return {
-        **{f"{kind}_cpu_ms_per_request": float(np.median(cost[kind])) for kind in KINDS},
-        "remembers_over_bare": ratio("remembers", "bare"),
-        "page_over_bare": ratio("page", "bare"),
-        "page_over_remembers": ratio("page", "remembers"),
-        **{
-            f"{side.kind}_threads_over_the_rest": float(np.median(side.aside[1:])) for side in sides
-        },
+        "bare_cpu_ms_per_request": float(np.median(bare)),
+        "records_cpu_ms_per_request": float(np.median(records)),
+        "page_cpu_ms_per_request": float(np.median(page)),
+        "records_over_bare": float(np.median(records / bare)),
+        "page_over_bare": float(np.median(page / bare)),
+        "page_over_records": float(np.median(page / records)),
+    }
+
+
+def at_once(path: str, inputs: Any, folder: Path) -> dict[str, float]:
+    """The same with all servers in use at the same time; the second is like the first."""
+    kinds = ("records", "records", "page")
+    sides = [Side(kind, path, folder / str(i), inputs) for i, kind in enumerate(kinds)]
+    cost = np.zeros((TURNS, len(sides)))
+    try:
+        for side in sides:
+            side.window(2.0)
+        for turn in range(TURNS):
+            with ThreadPoolExecutor(len(sides)) as pool:
+                cost[turn] = list(pool.map(lambda side: side.window(2 * WINDOW), sides))
+    finally:
+        for side in sides:
+            side.close()
+    first, second, page = cost.T
+    return {
+        "records_cpu_ms_per_request": float(np.median(first)),
+        "page_cpu_ms_per_request": float(np.median(page)),
+        "page_over_records": float(np.median(2 * page / (first + second))),
+        "records_over_records": float(np.median(second / first)),
+        "records_threads_over_the_rest": float(np.median(sides[0].aside[1:])),
+        "page_threads_over_the_rest": float(np.median(sides[2].aside[1:])),
     }
 
 
@@ -195,16 +216,17 @@ def run() -> dict[str, Any]:
         folder = Path(name)
         path = convolutions(folder / "small.onnx", layers=6, channels=32, size=64)
         picture = {"input": np.zeros((1, 3, 64, 64), np.float32)}
-        real = compare(str(path), picture, folder / "real")
-        nothing = compare("nothing", example(), folder / "nothing")
+        real = in_turns(str(path), picture, folder / "real")
+        nothing = at_once("nothing", example(), folder / "nothing")
     return {
         "devices": DEVICES,
         "streams": 3,
         "convolutions": real,
         "nothing": nothing,
-        "bars": {"page_over_bare": BAR},
+        "bars": {"page_over_bare": BAR, "page_over_records": BAR},
         "bars_met": {
             "page_over_bare": real["page_over_bare"] <= BAR,
+            "page_over_records": nothing["page_over_records"] <= BAR,
             "page_threads": nothing["page_threads_over_the_rest"] <= BAR - 1.0,
         },
     }
