@@ -16,8 +16,8 @@ from scipy.optimize import linprog
 from reference import argmin
 
 FRONT, LINK, SERVER = range(3)
-ALPHA = 0.5
-TOKENS, TOKEN_EVERY = 1.0, 600.0
+ALPHA = 1.25
+MOST_TOKENS, TOKEN_EVERY = 1.0, 600.0
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,9 @@ class Pool:
     def is_news(self):
         sigma, b, _, _ = sums(self.rows, self.d)
         sigma_told, b_told, _, _ = sums(self.told, self.d)
-        if growth(sigma_told, sigma, self.ridge) > self.d * log(2.0):
+        if worth(self.told) < self.d + 20 <= worth(self.rows):
+            return True
+        if growth(sigma_told, sigma, self.ridge) > self.d * log(4.0):
             return True
         theta = nonnegative(sigma, b, self.ridge)
         step = theta - nonnegative(sigma_told, b_told, self.ridge)
@@ -267,7 +269,7 @@ class Part:
         expected, z = self.expectation(x, y)
         h = importance(y if z > 5 else expected)
         self.own.append(Row(sqrt(h) * x, sqrt(h) * y))
-        self.credit = min(self.credit + 0.02, 5.0)
+        self.credit = min(self.credit + 0.005, 5.0)
         startling = self.credit >= 1 and self.is_surprising(z)
         self.credit -= startling
         self.buffer.append(Row(sqrt(h) * x, sqrt(h) * y / self.pace, startling=startling))
@@ -408,12 +410,12 @@ def cans(
     def pool(m, i):
         return pools[i, pool_of[m][i]]
 
-    tokens, refilled, frames = ([start] * len(devices) for start in (TOKENS, 0, 0))
+    tokens, refilled, frames = ([0] * len(devices) for _ in range(3))
 
     def pull(m):
         """What is urgent comes at once, with all that has changed; the rest takes a token."""
         behind = [i for i in range(3) if devices[m][i].is_behind(pool(m, i))]
-        tokens[m] = min(tokens[m] + (frames[m] - refilled[m]) / TOKEN_EVERY, TOKENS)
+        tokens[m] = min(tokens[m] + (frames[m] - refilled[m]) / TOKEN_EVERY, MOST_TOKENS)
         refilled[m] = frames[m]
         urgent = any(devices[m][i].is_urgent(pool(m, i)) for i in behind)
         if not urgent and (not behind or tokens[m] < 1):

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from cans.learning import Download, PoolKey, SufficientStatistics
-from cans.learning.arithmetic.exchange import NEWS_BURST, NEWS_SECONDS, Editions, Watcher
+from cans.learning.arithmetic.exchange import NEWS_BURST, NEWS_SECONDS, YOUNG, Editions, Watcher
 
 KEY = PoolKey("m", "1", "cans", "link", "network:lab")
 OTHER = KEY._replace(scope="network:home")
@@ -23,11 +23,12 @@ def pool(count: int, slope: float = 5.0, epoch: int = 0, key: PoolKey = KEY) -> 
     return Download(key, epoch, total, round=count)
 
 
-def test_a_pool_is_news_about_once_per_doubling() -> None:
+def test_a_pool_is_news_about_once_per_fourfold_and_when_it_is_no_longer_young() -> None:
     editions = Editions(ridge=1e-9)
     noted = [count for count in range(4, 400) if editions.note(pool(count))]
     assert noted[0] == 4
-    assert 5 <= len(noted) <= 16
+    assert 2 + int(YOUNG) in noted, "then nobody need tell it everything"
+    assert 5 <= len(noted) <= 12
     assert editions.number(KEY) == len(noted)
     assert all(b >= 1.2 * a for a, b in pairwise(noted[5:]))
 
@@ -43,21 +44,23 @@ def test_a_pool_that_moved_or_started_anew_is_news_at_once() -> None:
 def test_news_goes_out_at_once_and_the_rest_when_there_is_a_token() -> None:
     watcher = Watcher.of("me", {KEY: (0, 0), OTHER: (0, 0)}, time=1000.0)
     assert watcher.wait(1000.0) is None
-    for round_ in (1, 2, 3):  # the burst, and then nothing
-        watcher.changed(pool(round_), urgent=False, sender="you")
-        keys = watcher.due(1000.0)
-        assert keys == ([KEY] if round_ <= NEWS_BURST else [])
-        for key in keys:
-            watcher.told(key, (0, round_))
+    watcher.changed(pool(1), urgent=False, sender="you")
+    assert watcher.due(1000.0) == [], "nobody begins with a token"
     wait = watcher.wait(1000.0)
     assert wait is not None
-    assert 0 < wait <= NEWS_SECONDS
-    assert watcher.due(1000.0 + wait + 1e-6) == [KEY]
+    assert wait == NEWS_SECONDS
+    later = 1000.0 + 3 * wait  # tokens are not saved up
+    for round_ in (2, 3):
+        watcher.changed(pool(round_), urgent=False, sender="you")
+        keys = watcher.due(later)
+        assert keys == ([KEY] if round_ <= 1 + NEWS_BURST else [])
+        for key in keys:
+            watcher.told(key, (0, round_))
     watcher.told(KEY, (0, 3))
     watcher.changed(pool(4), urgent=False, sender="you")
-    assert watcher.due(1001.0 + wait) == []
+    assert watcher.due(later + 1.0) == []
     watcher.changed(pool(9, key=OTHER), urgent=True, sender="you")
-    assert watcher.due(1001.0 + wait) == [OTHER, KEY], "what waits rides along with what is urgent"
+    assert watcher.due(later + 1.0) == [OTHER, KEY], "what waits rides along with what is urgent"
 
 
 def test_a_watcher_is_not_told_what_it_sent_itself() -> None:

@@ -185,7 +185,7 @@ def _warm(part: Part) -> Part:
 
 def _shared(part: Part, pool: Pool, spread: float = 0.3) -> Part:
     return replace(
-        part, pool=pool, uses_local=True, alpha=0.5, events=True, watched=True, spread=spread
+        part, pool=pool, uses_local=True, alpha=1.25, events=True, watched=True, spread=spread
     )
 
 

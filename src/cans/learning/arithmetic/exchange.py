@@ -35,11 +35,11 @@ MOVED = 1.0
 """A pool is news when its estimate has moved by more than this many of its own standard errors, in
 the mean of its features ..."""
 
-GROWN = float(np.log(2.0))
-"""... or when the determinant of Sigma has grown by this logarithm per feature: it has doubled."""
+GROWN = float(np.log(4.0))
+"""... or when the determinant of Sigma has grown by this logarithm per feature: fourfold."""
 
 NEWS_SECONDS, NEWS_BURST = 600.0, 1.0
-"""A watcher is told of changes that are no news once in so long, and so often at once."""
+"""A watcher is told of changes that are no news once in so long, and at most so often at once."""
 
 Version = tuple[int, int]  # of a pool: epoch, round
 
@@ -66,7 +66,10 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
 def is_news(
     told: Array, now: Array, ridge: float, dimension: int, moved: float, grown: float
 ) -> bool:
-    """Whether a pool says something else than when its watchers were last told of it."""
+    """Whether a pool says something else than when its watchers were last told of it; also that it
+    is no longer young, for then they need not tell it everything."""
+    if told[-2] < dimension + YOUNG <= now[-2]:
+        return True
     before = cholesky(sigma_of(told, ridge))
     after = cholesky(sigma_of(now, ridge))
     if log_determinant(after) - log_determinant(before) > grown * dimension:
@@ -118,7 +121,7 @@ class Watcher:
 
     device: str
     known: dict[PoolKey, Version]
-    tokens: float = NEWS_BURST
+    tokens: float = 0.0
     refilled: float = 0.0
     _urgent: set[PoolKey] = field(default_factory=set)
     _waiting: set[PoolKey] = field(default_factory=set)

@@ -31,7 +31,7 @@ SURPRISING = 4.0
 FOLLOWED = 3.0
 """... and how many ordinary ones after it they should hear of too: a change lasts."""
 
-CREDIT = 0.02
+CREDIT = 0.005
 """What every observation earns towards telling of one more surprise: who is surprised again and
 again is at odds with its pool, and nobody else is near to contradict it."""
 

@@ -15,7 +15,7 @@ from cans.learning.arithmetic.arrays import (
     contributions,
     new_pools,
 )
-from cans.learning.arithmetic.exchange import GROWN, MOVED, NEWS_BURST
+from cans.learning.arithmetic.exchange import GROWN, MOVED
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.confidence import Evidence, radius
 from cans.learning.part import offline_row
@@ -118,7 +118,7 @@ def new_traffic(pool_of: IntArray) -> Traffic:
         seen_edition=np.zeros_like(pool_of),
         frames=np.zeros(devices, dtype=np.int64),
         refreshed=np.full(devices, -np.inf),
-        tokens=np.full(devices, NEWS_BURST),
+        tokens=np.zeros(devices),
         refilled=np.zeros(devices),
     )
 
