@@ -55,7 +55,7 @@ def test_the_pool_is_what_the_server_has_timed(tmp_path: Path, fresh: bool) -> N
             for _ in range(40):
                 device.infer(example())
             device.settle()
-        assert per_block_ms(server) == pytest.approx(1e3 * BLOCK, rel=0.5)
+        assert per_block_ms(server) >= 0.99e3 * BLOCK  # a busy machine only sleeps longer
         assert server.server.pools.booking is not None
         assert server.server.pools.booking.count == 40
     with closing(open_store(url)) as store:
