@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.live.server.trust.opinions import FIRST_BAN, LEISURE, PAUSE, Opinions
+from cans.live.server.trust.opinions import FIRST_BAN, LEISURE, PAUSE, PRESENT, Opinions
 
 KEY = PoolKey("model", "1", "cans", "link", "network:lab")
 RIDGE = 1e-9
@@ -43,10 +43,10 @@ def test_one_liar_among_three_is_found(factor: float, sizes: tuple[float, ...]) 
         found += speakers.says("a") + speakers.says("b")
         found += speakers.says("liar", factor, sizes=sizes)
     assert found == ["liar"]
-    assert speakers.opinions.is_odd("liar", KEY, 1.0)
-    assert speakers.opinions.odd(1.0) == {"liar"}
-    assert not speakers.opinions.is_odd("a", KEY, 1.0)
-    assert not speakers.opinions.is_odd("liar", KEY._replace(scope="network:other"), 1.0)
+    assert speakers.opinions.is_odd("liar", KEY, speakers.now)
+    assert speakers.opinions.odd(speakers.now) == {"liar"}
+    assert not speakers.opinions.is_odd("a", KEY, speakers.now)
+    assert not speakers.opinions.is_odd("liar", KEY._replace(scope="network:other"), speakers.now)
 
 
 def test_who_lies_every_other_time_is_found() -> None:
@@ -87,6 +87,7 @@ def test_a_ban_ends_and_the_next_is_longer() -> None:
         start = speakers.now
         while speakers.opinions.is_odd("liar", KEY, speakers.now):
             speakers.now += PAUSE
+            speakers.says("a", epoch=epoch)
         bans.append(round((speakers.now - start) / PAUSE) * PAUSE)
     assert bans == [FIRST_BAN, 2 * FIRST_BAN, 4 * FIRST_BAN]
     assert not speakers.opinions.odd(speakers.now)
@@ -108,11 +109,30 @@ def test_one_device_alone_does_not_say_that_a_pool_has_changed() -> None:
     speakers = Speakers()
     upload = Upload("b", "first", KEY, 0, 0, replace(SufficientStatistics.of([1.0, 1.0], 42.0)))
     speakers.says("a")
-    speakers.opinions.heard(upload, 0, RIDGE, 0.0, doubted=0.9)
-    assert not speakers.opinions.insists("b", KEY)
+    speakers.opinions.heard(upload, 0, RIDGE, speakers.now, doubted=0.9)
+    assert not speakers.opinions.insists("b", KEY, speakers.now)
     speakers.says("c")
-    speakers.opinions.heard(upload, 0, RIDGE, 0.0, doubted=0.9)
-    assert speakers.opinions.insists("b", KEY)
-    assert not speakers.opinions.insists("a", KEY)
+    speakers.opinions.heard(upload, 0, RIDGE, speakers.now, doubted=0.9)
+    assert speakers.opinions.insists("b", KEY, speakers.now)
+    assert not speakers.opinions.insists("a", KEY, speakers.now)
     speakers.says("a")
-    assert not speakers.opinions.insists("b", KEY)
+    assert not speakers.opinions.insists("b", KEY, speakers.now)
+
+
+def test_who_speaks_alone_is_believed() -> None:
+    """Others were silent for a minute: they neither vote nor keep the only one from telling."""
+    speakers = Speakers()
+    for _ in range(10):
+        speakers.says("a")
+        speakers.says("b")
+    speakers.now += PRESENT
+    for _ in range(30):  # the link has changed, and only one device uses it
+        assert speakers.says("c", 5.0) == []
+        assert not speakers.opinions.insists("c", KEY, speakers.now)
+    banned = Speakers()
+    while not banned.says("c", 5.0):
+        banned.says("a")
+        banned.says("b")
+    assert banned.opinions.is_odd("c", KEY, banned.now)
+    banned.now += PRESENT
+    assert not banned.opinions.is_odd("c", KEY, banned.now)

@@ -200,7 +200,7 @@ class Pools:
             trust = 0.0  # counted and kept, and not believed: this server knows it better
         if self.opinions.is_odd(upload.device, upload.key, now):
             trust = 0.0
-        say = not self.opinions.insists(upload.device, upload.key)
+        say = not self.opinions.insists(upload.device, upload.key, now)
         return Judged(upload, reason, trust, rules, say)
 
     async def group(

@@ -27,6 +27,7 @@ MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
 MOST_POOLS = 10_000  # remembered
 RECENT = 200.0  # observations of one device; beyond them older ones count for less
 FIRST_BAN, LONGEST_BAN = 600.0, 86_400.0  # seconds
+PRESENT = 60.0  # seconds: who has said nothing for longer does not vote
 LEISURE = 0.2  # seconds between two looks at a pool, however much is said of it
 PAUSE = 60.0  # seconds between two restarts of a pool for this reason
 
@@ -65,10 +66,15 @@ class _Pool:
     """What was said of one pool since it began."""
 
     epoch: int = 0
+    spoke: dict[str, float] = field(default_factory=dict)  # when each device was last believed
     said: OrderedDict[str, SufficientStatistics] = field(default_factory=OrderedDict)
     insisting: str = ""  # who contradicted the pool, and nobody has spoken since
     bans: dict[str, tuple[float, float]] = field(default_factory=dict)  # until when, how long
     quiet_until: float = 0.0
+
+    def others(self, device: str, now: float) -> int:
+        """How many other devices feed this pool these days."""
+        return sum(name != device and now - at < PRESENT for name, at in self.spoke.items())
 
 
 class Opinions:
@@ -78,15 +84,17 @@ class Opinions:
         self._pools: OrderedDict[PoolKey, _Pool] = OrderedDict()
 
     def is_odd(self, device: str, key: PoolKey, now: float) -> bool:
-        """Whether this device is not believed about this pool now."""
+        """Whether this device is not believed about this pool now. Where nobody else speaks any
+        more it is: there must be somebody to learn from."""
         pool = self._pools.get(key)
-        return pool is not None and now < pool.bans.get(device, (0.0, 0.0))[0]
+        banned = pool is not None and now < pool.bans.get(device, (0.0, 0.0))[0]
+        return banned and pool is not None and pool.others(device, now) > 0
 
-    def insists(self, device: str, key: PoolKey) -> bool:
+    def insists(self, device: str, key: PoolKey, now: float) -> bool:
         """Whether this device alone says that a pool has changed which others feed as well. A real
         change is seen by them, too; meanwhile its own pace follows what it measures."""
         pool = self._pools.get(key)
-        return pool is not None and pool.insisting == device and len(pool.said) >= 3
+        return pool is not None and pool.insisting == device and pool.others(device, now) >= 2
 
     def odd(self, now: float) -> set[str]:
         """Devices that are not believed about one pool or another."""
@@ -107,16 +115,22 @@ class Opinions:
             pool.insisting = upload.device if doubted > 0.0 else ""
         if self.is_odd(upload.device, upload.key, now) or upload.statistics.weight <= 0.0:
             return []
+        pool.spoke[upload.device] = now
         before = pool.said.pop(upload.device, None)
         said = upload.statistics if before is None else before + upload.statistics
         pool.said[upload.device] = said.scaled(min(RECENT / said.weight, 1.0))
         while len(pool.said) > 4 * MOST_VOTERS:
             pool.said.popitem(last=False)
+        if len(pool.spoke) > 4 * MOST_VOTERS:
+            pool.spoke = {name: at for name, at in pool.spoke.items() if name in pool.said}
         if now < pool.quiet_until:
             return []
         pool.quiet_until = now + LEISURE
-        found = _minority(pool.said, ridge)
+        speaking = {name: said for name, said in pool.said.items()
+                    if now - pool.spoke[name] < PRESENT}  # fmt: skip
+        found = _minority(speaking, ridge)
         for device in found:
+            del pool.spoke[device], pool.said[device]
             _, length = pool.bans.get(device, (0.0, FIRST_BAN / 2))
             length = min(2 * length, LONGEST_BAN)
             pool.bans[device] = (now + length, length)
@@ -135,8 +149,8 @@ class Opinions:
         return pool
 
 
-def _minority(said: OrderedDict[str, SufficientStatistics], ridge: float) -> list[str]:
-    """Who is far from all of a majority that agrees."""
+def _minority(said: dict[str, SufficientStatistics], ridge: float) -> list[str]:
+    """Who is far from all of a majority that agrees; the last to speak comes last."""
     present = list(said)[-MOST_VOTERS:]
     voters = [name for name in present if said[name].weight >= A_WORD]
     if len(voters) < 3:
