@@ -74,10 +74,6 @@ class Liar:
         self._thread = threading.Thread(target=self._lie, daemon=True)
         self._thread.start()
 
-    def pause(self, seconds: float) -> None:
-        """Give it time to lie some more, unless it has left."""
-        self._left.wait(seconds)
-
     def leave(self) -> None:
         self._left.set()
         self._thread.join()

