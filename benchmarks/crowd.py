@@ -1,4 +1,4 @@
-"""Everyone at once: mean latency in a crowd over that of the best joint assignment, ten fleets.
+"""Everyone at once: mean latency in a crowd over that of the best joint assignment, twelve fleets.
 
 The best assignment is a planner's that knows every parameter, played on the same pauses and noise.
 LinUCB is given its best radius of a few, from the start and in the second half each.
@@ -26,17 +26,12 @@ FLEETS = {
     "25 Pis, load 2": CrowdSettings(fleet="rpi5", load=2.0),
     "25 Xavier, load 0.9": CrowdSettings(fleet="xavier-nx", server_slower=4.0, load=0.9),
     "25 Pis, ResNet-50, load 0.9": CrowdSettings("resnet50", fleet="rpi5", load=0.9),
+    "100 mixed, load 2": CrowdSettings(devices=100, load=2.0),
+    "200 Pis, 4 workers, load 2": CrowdSettings(devices=200, fleet="rpi5", workers=4.0, load=2.0),
     "at once, 8 mixed": CrowdSettings(devices=8, at_once=True),
     "at once, 8 Pis": CrowdSettings(devices=8, fleet="rpi5", at_once=True),
     "at once, 8 Pis, ResNet-50": CrowdSettings("resnet50", devices=8, fleet="rpi5", at_once=True),
 }
-if os.environ.get("CROWD_LARGE"):
-    FLEETS = {
-        "100 mixed, load 2": CrowdSettings(devices=100, load=2.0),
-        "200 Pis, 4 workers, load 2": CrowdSettings(
-            devices=200, fleet="rpi5", workers=4.0, load=2.0
-        ),
-    }
 BARS = {"best": 1.10, "best, at once": 1.15, "linucb": 0.95, "linucb late": 1.05, "local": 1.01}
 
 
