@@ -22,6 +22,9 @@ APP = """
 import sys
 import numpy, onnxruntime
 from onnxruntime import InferenceSession
+from onnxruntime.capi import onnxruntime_inference_collection
+
+assert onnxruntime_inference_collection.InferenceSession is InferenceSession
 
 session = InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 for seed in range(int(sys.argv[2])):

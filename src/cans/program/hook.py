@@ -18,6 +18,7 @@ from typing import Any
 
 VARIABLE = "CANS_RUN"  # the options of `cans run`, as JSON
 _PACKAGE = "onnxruntime"
+_MADE_IN = "onnxruntime.capi.onnxruntime_inference_collection"
 
 
 def install() -> None:
@@ -112,4 +113,6 @@ def patch(module: ModuleType, options: dict[str, Any]) -> None:
 
     Hooked.__name__ = Hooked.__qualname__ = "InferenceSession"
     Hooked.__init__.__qualname__ = "InferenceSession.__init__"  # in messages about its arguments
-    module.InferenceSession = Hooked  # type: ignore[attr-defined]
+    for each in (module, sys.modules.get(_MADE_IN)):  # programs import it from either
+        if each is not None:
+            each.InferenceSession = Hooked  # type: ignore[attr-defined]
