@@ -146,6 +146,9 @@ class LightFleet:
     async def join(self) -> None:
         for some in range(0, len(self._clients), 100):
             await asyncio.gather(*(each.join() for each in self._clients[some : some + 100]))
+        for each in self._clients:  # as after its first 100 inferences: young pools are told more
+            if each.keys:
+                await each.upload(range(len(each.keys)), 100)
         self._watching = [asyncio.create_task(each.watch()) for each in self._clients if each.keys]
 
     async def play(self, requests: int, rate: float) -> None:
@@ -193,7 +196,7 @@ class _Client:
             self.fleet.tally.answered(time.perf_counter() - start, not answered)
             due = [part for part in range(len(self.keys)) if self.random.random() < self.uploads]
             if due:
-                await self._upload(due)
+                await self.upload(due)
 
     async def _infer(self) -> bool:
         header = InferHeader(
@@ -208,15 +211,18 @@ class _Client:
             return False
         return True
 
-    async def _upload(self, due: Sequence[int]) -> None:
+    async def upload(self, due: Sequence[int], observations: int = 1) -> None:
         uploads = []
         for number in due:
             part, key = self.parts[number], self.keys[number]
             row = self.table.columns(part.explains)[1]
-            ms = float(10.0 * row.sum() * (1 + 0.05 * self.random.standard_normal()))
+            ms = row.sum() * (1 + 0.05 * self.random.standard_normal(observations))
             sequence = self.sequence.get(part.name, 0)
             self.sequence[part.name] = sequence + 1
-            observed = SufficientStatistics.of(row, ms)
+            observed = SufficientStatistics(
+                observations * np.outer(row, row), ms.sum() * row, float(ms @ ms),
+                float(observations), observations,
+            )  # fmt: skip
             uploads.append(Upload(self.who.device, "1", key, 0, sequence, observed))
         data = SyncRequest(tuple(uploads)).to_bytes()
         answer = await self.channel.unary_unary("/cans.v1.Edge/Sync")(data, timeout=30)

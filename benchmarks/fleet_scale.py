@@ -123,7 +123,7 @@ def light(served: list[Served], devices: int, rate: float, uploads: float) -> li
         try:
             for side in sides:
                 await side.fleet.join()
-                await side.fleet.play(round(2 * seconds * rate), rate)  # young pools are told more
+                await side.fleet.play(max(round(seconds * rate / 2), 1), rate)
             for turn in range(turns()):
                 for side in sides[:: -1 if turn % 2 else 1]:
                     side.begin()
