@@ -60,9 +60,6 @@ class Load(NamedTuple):
     recent: float = 0.0  # utilisation of the last second or so
 
 
-IDLE = Load(workers=inf)
-
-
 def aged(load: Load, seconds: float) -> Load:
     """What is left of a load that was told so long ago: a server in use says so again, and one that
     is silent has emptied its queue. As the averages themselves forget.

@@ -20,7 +20,7 @@ from cans.testbed.run.experiment import Experiment
 from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
 
-Record = Callable[[dict[str, Any], DeviceSeat, int], None]
+OnAnswer = Callable[[dict[str, Any], DeviceSeat, int], None]
 
 
 def jointly_best(
@@ -68,7 +68,7 @@ class FreeRunning:
             np.random.default_rng((experiment.seed, 2, seat.index)) for seat in fleet.seats
         ]
 
-    def play(self, inferences: int, record: Record) -> None:
+    def play(self, inferences: int, record: OnAnswer) -> None:
         """Until the slowest device has made so many; nobody stops before, or the others would find
         an emptier server than they are to share."""
         done, lock = [0] * len(self._fleet.seats), Lock()

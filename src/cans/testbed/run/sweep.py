@@ -20,7 +20,7 @@ from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
 FINALISTS = 5
 OFTENER = 6  # times as many runs of a finalist, on all devices of a kind together
 
-Record = Callable[[dict[str, object], DeviceSeat], None]
+OnAnswer = Callable[[dict[str, object], DeviceSeat], None]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Swept:
     mean_ms: dict[int, dict[int, float]]  # device -> row -> total, of its kind
 
 
-def sweep(fleet: ProcessFleet, choices: Sequence[ChoiceInfo], runs: int, record: Record) -> Swept:
+def sweep(fleet: ProcessFleet, choices: Sequence[ChoiceInfo], runs: int, record: OnAnswer) -> Swept:
     """Try everything; every run is recorded."""
     kinds: dict[tuple[str, float, str], list[DeviceSeat]] = defaultdict(list)
     for seat in fleet.seats:
@@ -52,7 +52,11 @@ def sweep(fleet: ProcessFleet, choices: Sequence[ChoiceInfo], runs: int, record:
 
 
 def _tried(
-    fleet: ProcessFleet, seats: Iterable[DeviceSeat], rows: Sequence[int], runs: int, record: Record
+    fleet: ProcessFleet,
+    seats: Iterable[DeviceSeat],
+    rows: Sequence[int],
+    runs: int,
+    record: OnAnswer,
 ) -> dict[int, float]:
     """Mean total of each choice; choices take turns, so that a busy moment hits all alike."""
     totals: dict[int, list[float]] = defaultdict(list)
