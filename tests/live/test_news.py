@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from cans.learning import Download, PoolKey, SufficientStatistics, Upload
 from cans.learning.arithmetic.exchange import NEWS_SECONDS
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
-from cans.live.server.news import News
+from cans.live.server.news import WOKEN_AT_ONCE, News
 from cans.live.server.pools import Pools
 from cans.live.store import Judged, MemoryStore, Merged, open_store
 from tests.live.process import eager
@@ -40,6 +41,24 @@ class Desk:
 
 def rounds(pools: Sequence[Download]) -> list[int]:
     return [each.round for each in pools]
+
+
+def test_many_watchers_are_woken_a_few_at_a_time() -> None:
+    """A request that comes meanwhile does not wait for all of their messages."""
+
+    async def main() -> None:
+        desk, count = Desk(), 3 * WOKEN_AT_ONCE + 1
+        with ExitStack() as stack:
+            streams = [
+                stack.enter_context(desk.news.subscribed(f"w{i}", {KEY: (0, 0)}, 0.0))
+                for i in range(count)
+            ]
+            desk.change("other")
+            assert sum(each._wake.is_set() for each in streams) == WOKEN_AT_ONCE
+            for each in streams:
+                await asyncio.wait_for(each._wake.wait(), 30)
+
+    asyncio.run(main())
 
 
 def test_news_comes_at_once_and_the_rest_now_and_then() -> None:

@@ -2,7 +2,8 @@
 
 A change that is news wakes every watcher of its pool. Any other wakes only those that may be told
 of such a change now (they have a token left); the others look again when their next token is due.
-So the work of a merge does not grow with the number of devices that watch.
+So the work of a merge does not grow with the number of devices that watch. Many watchers are not
+woken in one go: a request that comes meanwhile would wait for all of their messages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import TypeVar
 from cans.learning import Download, PoolKey
 from cans.learning.arithmetic.exchange import Editions, Watcher
 from cans.live.wire.messages import Known
+
+WOKEN_AT_ONCE, WAKING_PAUSE_S = 10, 0.005  # a thousand watchers hear of news within half a second
 
 Read = Callable[[PoolKey], Download | None]
 Key = TypeVar("Key")
@@ -38,7 +41,10 @@ class Subscription:
         return self._watcher.device
 
     def changed(self, pool: Download, urgent: bool, sender: str | None) -> None:
+        """One of its pools is now this; `wake` has it told."""
         self._watcher.changed(pool, urgent, sender)
+
+    def wake(self) -> None:
         self._wake.set()
 
     def call(self) -> None:
@@ -91,6 +97,7 @@ class News:
         self._watching: dict[PoolKey, set[Subscription]] = {}
         self._hungry: dict[PoolKey, set[Subscription]] = {}  # that may hear of any change
         self._of_device: dict[str, set[Subscription]] = {}
+        self._to_wake: dict[Subscription, None] = {}  # in this order
 
     @property
     def watched(self) -> list[PoolKey]:
@@ -127,12 +134,28 @@ class News:
         if not watching:
             return
         if self._editions.note(pool):
-            for each in watching:
-                each.changed(pool, True, sender)
+            self._told(watching, pool, True, sender)
             return
         own = self._of_device.get(sender, ()) if sender is not None else ()
-        for each in {*self._hungry.get(pool.key, ()), *(x for x in own if x in watching)}:
-            each.changed(pool, False, sender)
+        hungry = {*self._hungry.get(pool.key, ()), *(x for x in own if x in watching)}
+        self._told(hungry, pool, False, sender)
+
+    def _told(
+        self, whom: set[Subscription], pool: Download, urgent: bool, sender: str | None
+    ) -> None:
+        waking = bool(self._to_wake)
+        for each in whom:
+            each.changed(pool, urgent, sender)
+            self._to_wake[each] = None
+        if not waking:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        for each in list(self._to_wake)[:WOKEN_AT_ONCE]:
+            del self._to_wake[each]
+            each.wake()
+        if self._to_wake:
+            asyncio.get_running_loop().call_later(WAKING_PAUSE_S, self._wake_some)
 
     def satisfied(self, subscription: Subscription) -> None:
         """It is told of nothing more until its next token, unless it is news."""
@@ -152,11 +175,12 @@ class News:
             pool = self.read(key)
             if pool is not None:
                 subscription.changed(pool, False, None)
+                subscription.wake()
 
     def wake_all(self) -> None:
         for each in self._of_device.values():
             for one in each:
-                one._wake.set()
+                one.wake()
 
 
 def _discard(sets: dict[Key, set[Subscription]], key: Key, one: Subscription) -> None:

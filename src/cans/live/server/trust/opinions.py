@@ -21,6 +21,7 @@ from cans.learning.arithmetic.physical import MATURE, noise_variance
 
 TINY = 1e-300
 FAR = 2.0  # times as long, or as short: more than devices of one group or network differ
+NOTICEABLE_MS = 1.0  # of latencies of a few ms, weighted as `importance` does: less is nothing
 A_WORD = 2.0  # observations that a device votes with; to be found odd it must have said more
 SURELY = 3.0  # standard deviations of a single observation, on average
 MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
@@ -57,6 +58,7 @@ class Opinion(NamedTuple):
         noise = np.maximum(self.variance * (explained + spread) * weight, TINY)
         level = 1.0 + score / explained
         apart = (level <= 1.0 / FAR) | (level >= FAR)
+        apart &= np.abs(score) > NOTICEABLE_MS * np.sqrt(explained * weight)
         found: BoolArray = apart & (np.abs(score) > SURELY * np.sqrt(noise)) & (explained > TINY)
         return found
 
