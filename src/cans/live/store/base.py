@@ -280,7 +280,7 @@ def _believed(
     rest = replace(added - kept, count=0)
     everything_doubted = rest if after.doubted is None else after.doubted + rest
     statistics = pool.statistics + kept
-    after = replace(after, statistics=statistics, doubted=everything_doubted, alarm=pool.alarm)
+    after = replace(after, statistics=statistics, doubted=everything_doubted)
     return after, received, doubted
 
 
