@@ -84,6 +84,9 @@ class ProcessFleet:
         words += ["--type", group.type, "--network", group.network, "--name", seat.name]
         words += ["--state", str(self._folder / seat.name), "--seed", str(seed)]
         words += ["--slowdown", repr(group.slowdown)]
+        pace = self._network.pace_of(seat.index)
+        if pace is not None:  # from the first probe on
+            words += ["--pace-mbps", repr(pace)]
         return [*words, *(["--prepare"] if self.experiment.prepare else [])]
 
     def wait_until_ready(self) -> None:
