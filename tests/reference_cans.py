@@ -8,7 +8,7 @@ solved from scratch whenever it is needed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf, log, sqrt
+from math import copysign, inf, log, sqrt
 
 import numpy as np
 from scipy.optimize import linprog
@@ -175,7 +175,7 @@ class Pool:
     time: float = 0.0
     slower: float = 0.0
     faster: float = 0.0
-    told: list[Row] = field(default_factory=list)  # what its present edition says
+    told: list[Row] | None = field(default_factory=list)  # what its present edition says
     edition: int = 0
 
     def take(self, upload, epoch, time):
@@ -189,6 +189,7 @@ class Pool:
         if self.slower > 11.0 or self.faster > 8.0:
             self.slower = self.faster = 0.0
             self.epoch += 1
+            self.told = None  # of this epoch
             self.rows = self.past_at(level) + upload
         else:
             trust = min(1.0, 3.0 / abs(z)) if z != 0 else 1.0
@@ -213,7 +214,7 @@ class Pool:
 
     def publish(self):
         """A new edition, if it says something else than the last."""
-        if self.is_news():
+        if self.told is None or self.is_news():
             self.told, self.edition = self.rows, self.edition + 1
 
     def is_news(self):
@@ -249,6 +250,9 @@ class Part:
     copy: list[Row] = field(default_factory=list)  # of its pool
     buffer: list[Row] = field(default_factory=list)
     own: list[Row] = field(default_factory=list)
+    slower: float = 0.0  # evidence that it has itself become so
+    faster: float = 0.0
+    apart: bool = False
     on_its_way: int | None = None  # so many rows of the buffer
     awaited: int | None = None  # rows after a surprise until it tells more
     credit: float = 5.0  # surprises that it may tell
@@ -268,9 +272,9 @@ class Part:
             return
         expected, z = self.expectation(x, y)
         h = importance(y if z > 5 else expected)
-        self.own.append(Row(sqrt(h) * x, sqrt(h) * y))
+        self.remember(x, y, expected, z)
         self.credit = min(self.credit + 0.005, 5.0)
-        startling = self.credit >= 1 and self.is_surprising(z)
+        startling = self.credit >= 1 and self.rarity(z) > 4
         self.credit -= startling
         self.buffer.append(Row(sqrt(h) * x, sqrt(h) * y / self.pace, startling=startling))
         if startling:
@@ -284,10 +288,19 @@ class Part:
         expected = self.theta @ x
         return expected, (y - expected) * sqrt(importance(expected)) / self.sigma
 
-    def is_surprising(self, z):
+    def remember(self, x, y, expected, z):
+        rarity = copysign(self.rarity(z), z)
+        self.slower = max(self.slower + min(rarity, 6.0) - 2.0, 0.0)
+        self.faster = max(self.faster + min(-rarity, 4.0) - 1.0, 0.0)
+        if self.slower > 11.0 or self.faster > 8.0:
+            self.own, self.slower, self.faster, self.apart = [], 0.0, 0.0, True
+        h = importance(expected)
+        self.own.append(Row(sqrt(h) * x, sqrt(h) * y, min(1.0, 5.0 / max(z, 5.0))))
+
+    def rarity(self, z):
         known = worth(self.copy) + worth(self.buffer) + 1
         freedom = max(known - self.x.shape[1], 0.0) + 2
-        return sqrt(freedom * log(1 + z**2 / freedom)) > 4
+        return sqrt(freedom * log(1 + z**2 / freedom))
 
     def upload_is_due(self):
         if not self.buffer or self.on_its_way is not None:
@@ -326,6 +339,7 @@ class Part:
             self.epoch = pool.epoch
             self.buffer = self.buffer[: self.on_its_way or 0]
             self.own, self.awaited = [], None
+            self.slower, self.faster, self.apart = 0.0, 0.0, False
             self.pace = 1.0
         self.copy = pool.rows
         self.see(pool)
@@ -336,7 +350,8 @@ class Part:
         sigma, b, _, _ = sums(rows, d)
         theta = nonnegative(sigma, b, self.numbers.ridge)
         variance = noise(rows, theta)
-        self.pace = pace(self.own, theta, variance, self.spread)
+        spread = max(self.spread, 1.0) if self.apart and self.spread else self.spread
+        self.pace = pace(self.own, theta, variance, spread)
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean = self.x @ self.theta
         inverse = np.linalg.inv(sigma + self.numbers.ridge * np.eye(d))

@@ -16,7 +16,7 @@ from cans.learning.arithmetic import exchange, physical, pooling
 from cans.learning.arithmetic.arrays import LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.arithmetic.linear import cholesky, inverse_from
-from cans.learning.policies import POLICIES, Hyperparameters
+from cans.learning.policies import POLICIES, Hyperparameters, policy_named
 from cans.learning.table import PartitionTable
 from reference_cans import Row
 
@@ -458,7 +458,7 @@ def test_trust_is_full_up_to_three_deviations() -> None:
 
 def sounded(*residuals: float) -> list[bool]:
     alarm = np.zeros(2)
-    return [pooling.alarmed(alarm, residual, 1.0) for residual in residuals]
+    return [physical.alarmed(alarm, residual, 1.0) for residual in residuals]
 
 
 def test_three_observations_far_off_sound_the_alarm() -> None:
@@ -473,11 +473,11 @@ def test_three_observations_far_off_sound_the_alarm() -> None:
 
 def test_the_sums_never_fall_below_nothing() -> None:
     alarm = np.zeros(2)
-    pooling.alarmed(alarm, 0.5, 1.0)
+    physical.alarmed(alarm, 0.5, 1.0)
     assert alarm.tolist() == [0.0, 0.0]
-    pooling.alarmed(alarm, 5.0, 1.0)
+    physical.alarmed(alarm, 5.0, 1.0)
     assert alarm.tolist() == [3.0, 0.0]
-    pooling.alarmed(alarm, -2.0, 1.0)
+    physical.alarmed(alarm, -2.0, 1.0)
     assert alarm.tolist() == [0.0, 1.0]
 
 
@@ -614,11 +614,58 @@ def test_what_surprises_is_as_rare_as_four_deviations_whatever_is_known(pool, ow
     """Student's t of so many degrees of freedom, two of them by the prior."""
     state = a_state()
     state.synced[1, FRONT, -2], state.local[1, FRONT, -2] = pool, own
-    freedom = max(pool + own - 2, 0) + 2
+    freedom = max(pool + own + 1 - 2, 0) + 2  # the one to come is counted
     limit = sqrt(freedom * (np.exp(16 / freedom) - 1))
     for sign in (1, -1):
-        assert not physical.surprising(state, 1, FRONT, sign * 0.999 * limit)
-        assert physical.surprising(state, 1, FRONT, sign * 1.001 * limit)
+        assert abs(physical.deviate(state, 1, FRONT, sign * 0.999 * limit)) < physical.SURPRISING
+        assert abs(physical.deviate(state, 1, FRONT, sign * 1.001 * limit)) > physical.SURPRISING
+
+
+def noisy_link(state: LearnerState) -> tuple[np.ndarray, np.ndarray, float]:
+    """A link known from 200 observations that vary by half of what they take, and as many of the
+    device's own; returns the sums of its choice 1 and what is expected of it, in ms."""
+    at_zero, per_ms = state.sums_at_zero[LINK, 1], state.sums_per_ms[LINK, 1]
+    x = TABLE.link[1]
+    h = sqrt(physical.importance(40.0))
+    rows = [Row(h * x, h * 40.0 * (1.0 + 0.5 * (-1.0) ** i)) for i in range(200)]
+    pooled(state, 1, LINK, rows)
+    for i in range(200):
+        physical.learn(state, 1, LINK, at_zero, per_ms, 40.0 * (1.0 + 0.5 * (-1.0) ** i))
+        physical.estimate_physically(state, 1, LINK)
+    expected, _ = physical.expectation(state, 1, LINK, per_ms, 0.0)
+    assert 35.0 < expected < 45.0
+    return at_zero, per_ms, expected
+
+
+def followed(state: LearnerState, latencies: list[float]) -> list[float]:
+    """What is expected after each of these latencies."""
+    at_zero, per_ms, _ = noisy_link(state)
+    found = []
+    for latency in latencies:
+        physical.learn(state, 1, LINK, at_zero, per_ms, latency)
+        physical.estimate_physically(state, 1, LINK)
+        found.append(physical.expectation(state, 1, LINK, per_ms, 0.0)[0])
+    return found
+
+
+def test_a_device_follows_what_it_measures_whatever_its_pool_believes() -> None:
+    """A noisy link that becomes ten times as slow: nothing contradicts it, nobody else speaks."""
+    slower = followed(a_state(), [400.0] * 8)
+    assert slower[1] < 60.0, "two may be accidents"
+    assert slower[3] > 80.0
+    assert slower[7] > 150.0
+    faster = followed(a_state(), [4.0] * 12)
+    assert faster[-1] < 20.0
+
+
+def test_single_accidents_leave_a_device_where_it_was() -> None:
+    found = followed(a_state(), [400.0, 40.0, 60.0, 20.0] * 10)
+    assert max(found) < 60.0
+
+
+def test_nobody_looks_for_changes_where_that_is_switched_off() -> None:
+    state = a_state(policy_named("cans-no-detector"))
+    assert max(followed(state, [400.0] * 8)) < 60.0
 
 
 @pytest.mark.parametrize(("credit", "told"), [(0.99, 0.0), (0.9951, 1.0)])
@@ -642,5 +689,5 @@ def test_one_whole_credit_tells_of_one_surprise(credit, told) -> None:
 def test_many_observations_that_come_together_take_back_what_three_would() -> None:
     for observations, left in ((1.0, 6.0), (2.0, 4.0), (3.0, 2.0), (80.0, 2.0)):
         alarm = np.array([8.0, 0.0])
-        pooling.alarmed(alarm, 0.0, observations)
+        physical.alarmed(alarm, 0.0, observations)
         assert alarm[0] == left

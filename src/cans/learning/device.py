@@ -27,6 +27,10 @@ SOONER, FASTER_BY = 0.1, 0.5
 """A server that answers in less than half the expected time is asked again ten times as soon."""
 
 
+LASTING = 20.0
+"""Observations of its own that a device must have made at its present pace to be another one."""
+
+
 class DeviceLearner:
     """Learns where one device should cut, alone or with others, by the policy it is given.
 
@@ -270,13 +274,15 @@ class DeviceLearner:
 
     @property
     def outgrown(self) -> bool:
-        """Whether this device's own front-end runs at another pace than its group's: as little of
-        the difference as is left when it is shrunk towards the group must be large."""
-        part = self._parts.get("front")
-        if part is None or not self._state.physics.used or part.part.spread == 0.0:
+        """Whether this device's own front-end runs at another pace than its group's, and not only
+        for a moment: as little of the difference as is left when it is shrunk towards the group
+        must be large."""
+        part, physics = self._parts.get("front"), self._state.physics
+        if part is None or not physics.used or part.part.spread == 0.0:
             return False
         self.get_ready()
-        return outgrown(float(self._state.physics.pace[0, part.number]))
+        lasting = physics.own[0, part.number, -2] >= LASTING
+        return bool(lasting and outgrown(float(physics.pace[0, part.number])))
 
     @property
     def whole_ms(self) -> float:

@@ -39,9 +39,12 @@ class Physics(NamedTuple):
     spread: (
         Array  # (parts,)                      how much devices of one pool differ; 0: not at all
     )
+    watched: BoolArray  # (parts,)                 whether changes are looked for
     front_part: int  # for the test that the server is the faster one; -1: cannot be told
     server_part: int
     own: Array  # (devices, parts, size)           everything this device observed itself
+    alarm: Array  # (devices, parts, 2)            evidence of having become slower, and faster
+    apart: BoolArray  # (devices, parts)           it has changed, and its pool has not
     pace: Array  # (devices, parts)                how many times its pool's average it takes
     theta: Array  # (devices, parts, d)            the estimate, at this device's pace
     deviation: Array  # (devices, parts)           standard deviation of a weighted residual
@@ -165,9 +168,12 @@ def no_physics() -> Physics:
         viable=flag,
         floor=np.zeros((0, 0, 0)),
         spread=number,
+        watched=flag,
         front_part=-1,
         server_part=-1,
         own=np.zeros((0, 0, 0)),
+        alarm=np.zeros((0, 0, 0)),
+        apart=np.zeros((0, 0), dtype=np.bool_),
         pace=series,
         theta=np.zeros((0, 0, 0)),
         deviation=series,

@@ -85,9 +85,12 @@ def _physics(
         viable=considered(table, policy.physical.codecs).copy(),  # `use_rows` writes into it
         floor=np.array([floors(part) for part in rows]),
         spread=np.array([part.spread for part in policy.parts]),
+        watched=np.array([part.watched for part in policy.parts]),
         front_part=names.index("front") if both else -1,
         server_part=names.index("server") if both else -1,
         own=np.zeros((devices, parts, statistics_size(width))),
+        alarm=np.zeros((devices, parts, 2)),
+        apart=np.zeros((devices, parts), dtype=np.bool_),
         pace=np.ones((devices, parts)),
         theta=np.zeros((devices, parts, width)),
         deviation=np.zeros((devices, parts)),

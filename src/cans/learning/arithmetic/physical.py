@@ -35,6 +35,18 @@ CREDIT = 0.005
 """What every observation earns towards telling of one more surprise: who is surprised again and
 again is at odds with its pool, and nobody else is near to contradict it."""
 
+SLOWER, FASTER = (6.0, 2.0, 11.0), (4.0, 1.0, 8.0)
+"""Clip, drift and alarm level of the cumulative sum of standardised residuals in each direction:
+three observations far off sound it, one liar among honest devices never does. A busy machine is
+slower for a second or so in all that it is asked, which is no change that would last; it is never
+faster."""
+
+RECENT = 3.0
+"""Observations of one upload that the drift counts at most."""
+
+APART = 1.0
+"""The spread of devices that found themselves unlike their pool."""
+
 TIE_BREAK = 0.01
 """Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
 
@@ -80,13 +92,14 @@ def learn(
     observation = (at_zero + latency * per_ms) * weight
     observation[-3] = observation[-3] + observation[-2] * latency * latency
     observation[-2:] = 1.0
-    physics.own[device, part] += observation
+    rarity = deviate(state, device, part, residual)
+    remember(state, device, part, observation, residual, rarity, importance(expected) / weight)
     square = state.rows.shape[2] ** 2
     observation[square:-3] /= physics.pace[device, part]
     observation[-3] /= physics.pace[device, part] ** 2
     state.local[device, part] += observation
     credit = min(state.credit[device, part] + CREDIT, INSISTENCE)
-    if credit >= 1.0 and surprising(state, device, part, residual):
+    if credit >= 1.0 and abs(rarity) > SURPRISING:
         credit -= 1.0
         state.startling[device, part] += observation
         state.awaited[device, part] = FOLLOWED + 1.0
@@ -97,13 +110,51 @@ def learn(
     return weight
 
 
-def surprising(state: LearnerState, device: int, part: int, residual: float) -> bool:
-    """Whether a standardised residual is beyond what noise explains. The noise itself is known from
-    so many observations only: Student's t, as the normal deviate that is about as rare."""
-    known = state.synced[device, part, -2] + state.local[device, part, -2]
+def remember(
+    state: LearnerState,
+    device: int,
+    part: int,
+    observation: Array,
+    residual: float,
+    rarity: float,
+    more: float,
+) -> None:
+    """Keep an observation as the device's own, which its pace follows. When they are off again and
+    again in one direction, this device is no longer as it was: its pace starts anew, further from
+    its pool if need be, whatever the pool makes of it.
+
+    By the expected latency an observation counts for `more` times as much as for the pool; what is
+    far off for no more than what is just believable (Huber).
+    """
+    physics = state.physics
+    if physics.watched[part] and alarmed(physics.alarm[device, part], rarity, 1.0):
+        physics.alarm[device, part] = 0.0
+        physics.own[device, part] = 0.0
+        physics.apart[device, part] = True
+    worth = min(1.0, FAR / max(residual, FAR))
+    kept = observation * (more * worth)
+    kept[-2], kept[-1] = worth, 1.0
+    physics.own[device, part] += kept
+
+
+def alarmed(alarm: Array, residual: float, observations: float) -> bool:
+    """Page's cumulative sums, one per direction; true when either passes the alarm level.
+
+    The drift is per observation. Of many that come together most are from before what sounds the
+    alarm now, and do not speak against it.
+    """
+    recent = min(max(observations, 1.0), RECENT)
+    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1] * recent, 0.0)
+    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1] * recent, 0.0)
+    return bool(alarm[0] > SLOWER[2] or alarm[1] > FASTER[2])
+
+
+def deviate(state: LearnerState, device: int, part: int, residual: float) -> float:
+    """A standardised residual as the normal deviate that is about as rare: the noise itself is
+    known from so many observations only, the one that is about to be added included (Student)."""
+    known = state.synced[device, part, -2] + state.local[device, part, -2] + 1.0
     freedom = max(known - state.dimension[part], 0.0) + PRIOR_RUNS
-    deviate = np.sqrt(freedom * np.log(1.0 + residual * residual / freedom))
-    return bool(deviate > SURPRISING)
+    return float(np.sign(residual) * np.sqrt(freedom * np.log(1.0 + residual**2 / freedom)))
 
 
 def expectation(
@@ -181,8 +232,10 @@ def estimate_physically(state: LearnerState, device: int, part: int) -> None:
         theta = nonnegative_theta(inverse, b_of(known))
     variance = noise_variance(known, theta, sigma_of(known, 0.0), state.dimension[part])
     if physics.spread[part] > 0.0:
-        own = physics.own[device, part]
-        physics.pace[device, part] = pace(own, theta, variance, physics.spread[part])
+        own, spread = physics.own[device, part], physics.spread[part]
+        if physics.apart[device, part]:
+            spread = max(spread, APART)
+        physics.pace[device, part] = pace(own, theta, variance, spread)
         theta = theta * physics.pace[device, part]
     physics.theta[device, part] = theta
     physics.deviation[device, part] = np.sqrt(variance)

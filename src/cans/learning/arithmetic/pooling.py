@@ -20,16 +20,7 @@ from cans.learning.arithmetic.linear import (
     sigma_of,
     times,
 )
-from cans.learning.arithmetic.physical import MATURE, noise_variance, nonnegative_theta
-
-SLOWER, FASTER = (6.0, 2.0, 11.0), (4.0, 1.0, 8.0)
-"""Clip, drift and alarm level of the cumulative sum of standardised residuals in each direction:
-three observations far off sound it, one liar among honest devices never does. A busy machine is
-slower for a second or so in all that it is asked, which is no change that would last; it is never
-faster."""
-
-RECENT = 3.0
-"""Observations of one upload that the drift counts at most."""
+from cans.learning.arithmetic.physical import MATURE, alarmed, noise_variance, nonnegative_theta
 
 TRUST = 3.0
 """Standardised residual beyond which an upload is taken at less than its full weight."""
@@ -74,13 +65,14 @@ def start_anew(pools: PoolState, pool: int, part: int, past: Array) -> None:
     pools.statistics[pool, part] = past
     pools.alarm[pool, part] = 0.0
     pools.epoch[pool, part] += 1
+    pools.told[pool, part, -2] = -1.0  # less than any worth: nothing was told of this epoch
 
 
 def publish(pools: PoolState, pool: int, part: int, ridge: float, dimension: int) -> None:
     """After a merge: a new edition, if the pool is news to who was told of the last one."""
-    now = pools.statistics[pool, part]
+    now, told = pools.statistics[pool, part], pools.told[pool, part]
     moved, grown = pools.news
-    if is_news(pools.told[pool, part], now, ridge, dimension, moved, grown):
+    if told[-2] < 0.0 or is_news(told, now, ridge, dimension, moved, grown):
         pools.told[pool, part] = now
         pools.edition[pool, part] += 1
 
@@ -132,18 +124,6 @@ def trust(residual: float) -> float:
     return float(min(1.0, TRUST / max(abs(residual), TRUST)))
 
 
-def alarmed(alarm: Array, residual: float, observations: float) -> bool:
-    """Page's cumulative sums, one per direction; true when either passes the alarm level.
-
-    The drift is per observation. Of many that come together most are from before what sounds the
-    alarm now, and do not speak against it.
-    """
-    recent = min(max(observations, 1.0), RECENT)
-    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1] * recent, 0.0)
-    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1] * recent, 0.0)
-    return bool(alarm[0] > SLOWER[2] or alarm[1] > FASTER[2])
-
-
 # --- a device: adopt, confirm, retire ------------------------------------------------------------
 
 
@@ -172,6 +152,8 @@ def retire(state: LearnerState, device: int, part: int) -> None:
     state.awaited[device, part] = 0.0
     if state.physics.used:  # the device's own past belongs to the ended epoch too
         state.physics.own[device, part] = 0.0
+        state.physics.alarm[device, part] = 0.0
+        state.physics.apart[device, part] = False
         state.physics.pace[device, part] = 1.0
 
 
