@@ -17,7 +17,9 @@ from cans.errors import CansError
 from cans.learning import DeviceIdentity, SufficientStatistics, Upload
 from cans.learning.part import pool_key
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
-from cans.live.wire.messages import JoinRequest, SyncReply, SyncRequest, WatchRequest, Welcome
+from cans.live.wire.messages import JoinRequest, PoolNews, SyncReply, SyncRequest, WatchRequest, Welcome
+
+SETTLING = 3  # real devices that send at a time before anything is measured
 
 
 @dataclass
@@ -27,8 +29,9 @@ class Tally:
     requests: int = 0
     fallbacks: int = 0
     uploads: int = 0  # parts; several travel in one message
-    messages: int = 0  # with uploads, and with news
+    messages: int = 0  # with uploads, and with news of pools
     nbytes: int = 0  # of them, and of the answers to uploads
+    told: int = 0  # messages that say how busy the server is, and nothing of a pool
     times: list[float] = field(default_factory=list)  # ms of answers
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -44,6 +47,14 @@ class Tally:
             self.uploads += uploads
             self.nbytes += nbytes
 
+    def heard(self, data: bytes) -> None:
+        """A message of a stream of news."""
+        if PoolNews.from_bytes(data).pools:
+            self.learned(len(data))
+        else:
+            with self.lock:
+                self.told += 1
+
 
 # --- real devices --------------------------------------------------------------------------------
 
@@ -52,12 +63,13 @@ class RealFleet:
     """`cans.Device`s in threads of this process, each forced to choice 0."""
 
     def __init__(self, port: int, devices: int, folder: Path) -> None:
-        from tests.live.toy import toy
+        from tests.live.toy import example, toy
 
         from cans.live.device.hooked import HookedDevice
         from cans.live.device.hooks import Hooks
 
         self.tally = Tally()
+        self._inputs = example()
         self.devices = [
             HookedDevice(
                 f"127.0.0.1:{port}", toy(), "rpi5", state=folder / f"{port}-{i}", seed=i,
@@ -86,7 +98,7 @@ class RealFleet:
             read = stream._read
 
             def counted(data: bytes) -> Any:
-                self.tally.learned(len(data))
+                self.tally.heard(data)
                 return read(data)
 
             stream._read = counted
@@ -100,6 +112,18 @@ class RealFleet:
         except CansError:
             return
         self.tally.learned(len(answer.to_bytes()), messages=0)
+
+    def settle(self, requests: int) -> None:
+        """So many requests of each device, as fast as a few of them at a time can."""
+        todo = iter([device for _ in range(requests) for device in self.devices])
+        threads = [
+            threading.Thread(target=lambda: [self._run(device) for device in todo])
+            for _ in range(SETTLING)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def play(self, requests: int, rate: float) -> None:
         """So many requests of each device, so many a second, evenly spread over the devices."""
@@ -115,17 +139,17 @@ class RealFleet:
             thread.join()
 
     def _infer(self, device: Any, requests: int, rate: float, begin: float) -> None:
-        from tests.live.toy import example
-
-        inputs = example()
         for i in range(requests):
             time.sleep(max(begin + i / rate - time.monotonic(), 0.0))
-            start = time.perf_counter()
-            try:
-                fallback = bool(device.run(inputs).report.fallback)
-            except CansError:
-                fallback = True
-            self.tally.answered(time.perf_counter() - start, fallback)
+            self._run(device)
+
+    def _run(self, device: Any) -> None:
+        start = time.perf_counter()
+        try:
+            fallback = bool(device.run(self._inputs).report.fallback)
+        except CansError:
+            fallback = True
+        self.tally.answered(time.perf_counter() - start, fallback)
 
     def close(self) -> None:
         for device in self.devices:
@@ -231,4 +255,4 @@ class _Client:
     async def watch(self) -> None:
         request = WatchRequest(self.who.device, dict.fromkeys(self.keys, (0, 0)))
         async for data in self.channel.unary_stream("/cans.v1.Edge/Watch")(request.to_bytes()):
-            self.fleet.tally.learned(len(data))
+            self.fleet.tally.heard(data)

@@ -4,13 +4,15 @@
 
 Two servers of the toy model, one under `cans` and one under `offload` (which learns nothing), each
 with a fleet of its own that always takes point 0, so that the difference is what learning costs.
-The fleets send in turns, at the same rate. Up to 200 devices are real `cans.Device`s that have
-each had 100 inferences before anything is measured; thousands are light clients, all in one
-process, that speak the real wire and upload as often as the 200 real ones did. Per policy: server
-CPU per request, messages and bytes about learning (uploads, their answers, news of pools),
-quantiles of what answers took, fallbacks; and the exponent of each in the number of devices.
+The fleets send in turns, at the same rate; the clients have one core and the servers the other. Up
+to 200 devices are real `cans.Device`s that have each had 100 inferences before anything is
+measured; thousands are light clients, all in one process, that speak the real wire and upload as
+often as the 200 real ones did. Per policy: server CPU per request, messages and bytes about
+learning (uploads, their answers, news of pools), quantiles of what answers took, fallbacks; and the
+exponent of each in the number of devices.
 
-FLEET_SIZES=20,200 takes those sizes only, FLEET_TURNS=1 one turn instead of three.
+FLEET_SIZES=20,100,200,1000,5000 takes these sizes, instead of those that have a bar (20, 200 and
+1,000), FLEET_TURNS=1 one turn of each fleet instead of two.
 """
 
 from __future__ import annotations
@@ -24,21 +26,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.fleet_clients import LightFleet, RealFleet, Tally
-from benchmarks.fleet_server import ROOT, Served
+from benchmarks.fleet_server import ROOT, Served, cores
 
 POLICIES = ("cans", "offload")
 # Devices, and inferences a second of each: slow enough that the clients, which all share one
 # process, are not what is measured.
 REAL = {20: 1.0, 100: 1.0, 200: 0.5}
 LIGHT = {1000: 0.1, 5000: 0.04}
+SIZES = (20, 200, 1000)  # that have a bar
 SETTLE_REQUESTS = 100  # of each real device
-SETTLE_RATE = 120.0  # a second, of all of them
 TURN_REQUESTS = 2000  # about, of a fleet in a turn
 SHORTEST, LONGEST = 10.0, 25.0  # seconds of a turn
 LIGHT_UPLOADS = 0.01  # per inference and part, where the real ones were not asked
@@ -67,6 +70,12 @@ class Side:
         self.seconds += seconds
         self.tallies.append(self.fleet.tally)
 
+    def last_turn(self) -> str:
+        """In a line."""
+        tally = self.tallies[-1]
+        cpu_ms, p99 = self.cpu_s[-1] / tally.requests * 1e3, np.quantile(tally.times, 0.99)
+        return f"  {self.served.policy}: {cpu_ms:.2f} ms of CPU a request, p99 {p99:.1f} ms"
+
     def report(self, devices: int) -> dict[str, Any]:
         def total(name: str) -> int:
             return sum(getattr(each, name) for each in self.tallies)
@@ -80,6 +89,7 @@ class Side:
             "client_cpu_ms_per_request": self.clients_s / requests * 1e3,
             "uploads_per_request": total("uploads") / requests,
             "messages_per_request": total("messages") / requests,
+            "load_messages_per_request": total("told") / requests,
             "bytes_per_request": total("nbytes") / requests,
             "messages_per_device_minute": total("messages") / minutes,
             "bytes_per_device_minute": total("nbytes") / minutes,
@@ -88,7 +98,12 @@ class Side:
 
 
 def turns() -> int:
-    return int(os.environ.get("FLEET_TURNS", 3))
+    return int(os.environ.get("FLEET_TURNS", 2))
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def turn_seconds(devices: int, rate: float) -> float:
@@ -102,12 +117,14 @@ def real(served: list[Served], devices: int, rate: float, folder: Path) -> list[
     seconds = turn_seconds(devices, rate)
     try:
         for side in sides:
-            side.fleet.play(SETTLE_REQUESTS, SETTLE_RATE / devices)
+            say(f"{devices} devices, policy {side.served.policy}: 100 inferences each")
+            side.fleet.settle(SETTLE_REQUESTS)
         for turn in range(turns()):
             for side in sides[:: -1 if turn % 2 else 1]:
                 side.begin()
                 side.fleet.play(round(seconds * rate), rate)
                 side.end(seconds)
+                say(side.last_turn())
     finally:
         for side in sides:
             side.fleet.close()
@@ -122,6 +139,7 @@ def light(served: list[Served], devices: int, rate: float, uploads: float) -> li
         seconds = turn_seconds(devices, rate)
         try:
             for side in sides:
+                say(f"{devices} light clients, policy {side.served.policy}: they join")
                 await side.fleet.join()
                 await side.fleet.play(max(round(seconds * rate / 2), 1), rate)
             for turn in range(turns()):
@@ -129,6 +147,7 @@ def light(served: list[Served], devices: int, rate: float, uploads: float) -> li
                     side.begin()
                     await side.fleet.play(round(seconds * rate), rate)
                     side.end(seconds)
+                    say(side.last_turn())
         finally:
             for side in sides:
                 await side.fleet.close()
@@ -141,7 +160,9 @@ def one(devices: int, rate: float, uploads: float | None) -> dict[str, Any]:
     """One size of fleet, in this process; real devices, unless it says how often to upload."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        served = [Served(policy, folder) for policy in POLICIES]
+        for_clients, for_servers = cores()
+        os.sched_setaffinity(0, for_clients)
+        served = [Served(policy, folder, for_servers) for policy in POLICIES]
         try:
             if uploads is None:
                 sides = real(served, devices, rate, folder)
@@ -173,20 +194,21 @@ def measured(devices: int, rate: float, uploads: float | None = None) -> dict[st
 
 
 def exponents(sizes: list[dict[str, Any]]) -> dict[str, float]:
-    """Of growth with the number of devices, by least squares on logarithms."""
+    """Of growth with the number of devices, by least squares on logarithms; where there was no
+    message at all, as if there had been one."""
 
     def fitted(read: Callable[[dict[str, Any]], float]) -> float:
         x = np.log([each["devices"] for each in sizes])
-        y = np.log([max(read(each), 1e-9) for each in sizes])
+        y = np.log([max(read(each["cans"]), 1 / each["cans"]["requests"]) for each in sizes])
         return float(np.polyfit(x, y, 1)[0])
 
     names = ("cpu_ms_per_request", "messages_per_request", "bytes_per_request", "p99_ms")
-    return {name: fitted(lambda each, n=name: each["cans"][n]) for name in names}  # type: ignore[misc]
+    return {name: fitted(itemgetter(name)) for name in names}
 
 
 def run() -> dict[str, Any]:
     asked = os.environ.get("FLEET_SIZES")
-    wanted = {*REAL, *LIGHT} if asked is None else {int(size) for size in asked.split(",")}
+    wanted = {int(size) for size in asked.split(",")} if asked else set(SIZES)
     reals = [measured(size, rate) for size, rate in REAL.items() if size in wanted]
     uploads = reals[-1]["cans"]["uploads_per_request"] / 3 if reals else LIGHT_UPLOADS
     lights = [measured(size, rate, uploads) for size, rate in LIGHT.items() if size in wanted]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,22 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-class Served:
-    """A running server, and the processor time it has used."""
+def cores() -> tuple[set[int], set[int]]:
+    """One core for the clients and one for the servers, of which one is in use at a time; the same
+    where there is only one."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return {allowed[0]}, {allowed[-1]}
 
-    def __init__(self, policy: str, folder: Path) -> None:
+
+class Served:
+    """A running server on these cores, and the processor time it has used."""
+
+    def __init__(self, policy: str, folder: Path, cores: set[int]) -> None:
+        self.policy = policy
         command = [sys.executable, "-m", "benchmarks.fleet_server", policy,
                    str(folder / f"{policy}.sqlite")]  # fmt: skip
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        os.sched_setaffinity(self.child.pid, cores)  # before it has started any thread
         assert self.child.stdout is not None
         self.port = int(self.child.stdout.readline())
 
