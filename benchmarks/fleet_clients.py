@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import grpc
 import numpy as np
@@ -17,6 +18,7 @@ from cans.errors import CansError
 from cans.learning import DeviceIdentity, SufficientStatistics, Upload
 from cans.learning.part import pool_key
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
+from cans.live.wire.link import Link
 from cans.live.wire.messages import JoinRequest, PoolNews, SyncReply, SyncRequest, WatchRequest, Welcome
 
 SETTLING = 3  # real devices that send at a time before anything is measured
@@ -31,6 +33,7 @@ class Tally:
     uploads: int = 0  # parts; several travel in one message
     messages: int = 0  # with uploads, and with news of pools
     nbytes: int = 0  # of them, and of the answers to uploads
+    riding: int = 0  # answers that took news of pools along
     told: int = 0  # messages that say how busy the server is, and nothing of a pool
     times: list[float] = field(default_factory=list)  # ms of answers
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -47,6 +50,13 @@ class Tally:
             self.uploads += uploads
             self.nbytes += nbytes
 
+    def rode(self, reply: InferReply) -> None:
+        """An answer to a request, with whatever it says of pools."""
+        if reply.pools:
+            with self.lock:
+                self.riding += 1
+                self.nbytes += len(SyncReply(reply.pools, reply.time).to_bytes())
+
     def heard(self, data: bytes) -> None:
         """A message of a stream of news."""
         if PoolNews.from_bytes(data).pools:
@@ -59,6 +69,41 @@ class Tally:
 # --- real devices --------------------------------------------------------------------------------
 
 
+_counted: dict[str, RealFleet] = {}  # by the server of its devices
+
+
+class CountedLink(Link):
+    """What its device says and hears about learning goes into the tally that its fleet has then."""
+
+    def infer(self, request: InferRequest, seconds: float) -> Any:
+        pending = super().infer(request, seconds)
+        read, fleet = pending._read, _counted[self.server]
+
+        def counted(data: bytes) -> InferReply:
+            reply = read(data)
+            fleet.tally.rode(reply)
+            return reply
+
+        pending._read = counted
+        return pending
+
+    def sync(self, request: SyncRequest, seconds: float) -> Any:
+        pending = super().sync(request, seconds)
+        _counted[self.server].sent(request, pending)
+        return pending
+
+    def watch(self, request: WatchRequest) -> Any:
+        stream = super().watch(request)
+        read, fleet = stream._read, _counted[self.server]
+
+        def counted(data: bytes) -> Any:
+            fleet.tally.heard(data)
+            return read(data)
+
+        stream._read = counted
+        return stream
+
+
 class RealFleet:
     """`cans.Device`s in threads of this process, each forced to choice 0."""
 
@@ -67,46 +112,29 @@ class RealFleet:
 
         from cans.live.device.hooked import HookedDevice
         from cans.live.device.hooks import Hooks
+        from cans.live.device.servers import contact
 
         self.tally = Tally()
         self._inputs = example()
-        self.devices = [
-            HookedDevice(
-                f"127.0.0.1:{port}", toy(), "rpi5", state=folder / f"{port}-{i}", seed=i,
-                connect_seconds=60.0, hooks=Hooks(force=0),
-            )
-            for i in range(devices)
-        ]  # fmt: skip
-        for device in self.devices:
-            self._count(device._contact.links[0])
+        _counted[f"127.0.0.1:{port}"] = self
+        with patch.object(contact, "Link", CountedLink):
+            self.devices = [
+                HookedDevice(
+                    f"127.0.0.1:{port}", toy(), "rpi5", state=folder / f"{port}-{i}", seed=i,
+                    connect_seconds=60.0, hooks=Hooks(force=0),
+                )
+                for i in range(devices)
+            ]  # fmt: skip
 
-    def _count(self, link: Any) -> None:
-        """Count what a device's link says and hears about learning; the fleet's tally may change
-        meanwhile."""
-        sync, watch = link.sync, link.watch
+    def sent(self, request: SyncRequest, pending: Any) -> None:
+        """A device has sent something beside its requests."""
+        if not request.uploads:
+            return
+        uploads = SyncRequest(request.uploads)  # an account that rides along is no learning
+        self.tally.learned(len(uploads.to_bytes()), len(request.uploads))
+        pending.when_done(lambda: self._answered(pending))
 
-        def counted_sync(request: SyncRequest, seconds: float) -> Any:
-            pending = sync(request, seconds)
-            if request.uploads:
-                uploads = SyncRequest(request.uploads)  # an account that rides along is no learning
-                self.tally.learned(len(uploads.to_bytes()), len(request.uploads))
-                pending.when_done(lambda: self._count_answer(pending))
-            return pending
-
-        def counted_watch(request: WatchRequest) -> Any:
-            stream = watch(request)
-            read = stream._read
-
-            def counted(data: bytes) -> Any:
-                self.tally.heard(data)
-                return read(data)
-
-            stream._read = counted
-            return stream
-
-        link.sync, link.watch = counted_sync, counted_watch
-
-    def _count_answer(self, pending: Any) -> None:
+    def _answered(self, pending: Any) -> None:
         try:
             answer: SyncReply = pending.result()
         except CansError:
@@ -230,9 +258,10 @@ class _Client:
         data = InferRequest(header, [memoryview(bytes(256))]).to_bytes()
         call = self.channel.unary_unary("/cans.v1.Edge/Infer")
         try:
-            InferReply.from_bytes(await call(data, timeout=10))
+            reply = InferReply.from_bytes(await call(data, timeout=10))
         except (CansError, grpc.RpcError):
             return False
+        self.fleet.tally.rode(reply)
         return True
 
     async def upload(self, due: Sequence[int], observations: int = 1) -> None:

@@ -18,6 +18,7 @@ FLEET_SIZES=20,100,200,1000,5000 takes these sizes, instead of those that have a
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -89,6 +90,7 @@ class Side:
             "client_cpu_ms_per_request": self.clients_s / requests * 1e3,
             "uploads_per_request": total("uploads") / requests,
             "messages_per_request": total("messages") / requests,
+            "news_with_answers_per_request": total("riding") / requests,
             "load_messages_per_request": total("told") / requests,
             "bytes_per_request": total("nbytes") / requests,
             "messages_per_device_minute": total("messages") / minutes,
@@ -119,6 +121,9 @@ def real(served: list[Served], devices: int, rate: float, folder: Path) -> list[
         for side in sides:
             say(f"{devices} devices, policy {side.served.policy}: 100 inferences each")
             side.fleet.settle(SETTLE_REQUESTS)
+            side.fleet.play(round(seconds * rate), rate)  # links are less busy from now on
+        gc.collect()
+        gc.freeze()  # hundreds of devices in one process: what it has to look through is no device's
         for turn in range(turns()):
             for side in sides[:: -1 if turn % 2 else 1]:
                 side.begin()

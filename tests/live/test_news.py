@@ -61,6 +61,56 @@ def test_many_watchers_are_woken_a_few_at_a_time() -> None:
     asyncio.run(main())
 
 
+def test_an_answer_takes_along_what_its_device_waits_to_be_told() -> None:
+    async def main() -> None:
+        desk, count = Desk(), WOKEN_AT_ONCE + 2
+        with ExitStack() as stack:
+            streams = [
+                stack.enter_context(desk.news.subscribed(f"w{i}", {KEY: (0, 0)}, 0.0))
+                for i in range(count)
+            ]
+            assert desk.news.riding("w0", 0.0) == []  # there is no news
+            desk.change("other")
+            waiting = [each for each in streams if not each._wake.is_set()]
+            first, second = waiting
+            assert rounds(desk.news.riding(first.device, 0.0)) == [1]
+            assert desk.news.riding(first.device, 0.0) == []  # once
+            assert first.due(0.0) == []  # nor as a message
+            last = desk.change("other", epoch=1)
+            assert rounds(desk.news.riding(second.device, 0.0)) == [last.round]  # as it is by now
+            woken = next(each for each in streams if each not in waiting)
+            assert desk.news.riding("nobody", 0.0) == []
+            assert rounds(woken.due(0.0)) == [last.round]
+
+    asyncio.run(main())
+
+
+def test_a_stream_whose_news_went_with_an_answer_looks_again_with_its_next_token() -> None:
+    async def main() -> None:
+        desk, now = Desk(), NEWS_SECONDS + 1.0
+        with ExitStack() as stack:
+            streams = [
+                stack.enter_context(desk.news.subscribed(f"w{i}", {KEY: (0, 0)}, 0.0))
+                for i in range(WOKEN_AT_ONCE + 1)
+            ]
+            desk.change("other")
+            for each in streams:
+                each.due(now)
+                each._wake.clear()
+            assert all(each.may_hear() for each in streams)
+            waits = [asyncio.create_task(each.wait(lambda: now)) for each in streams]
+            await asyncio.sleep(0)
+            change = desk.change("other")  # no news, but each may hear of one such change
+            last = next(each for each in streams if not each._wake.is_set())
+            assert rounds(desk.news.riding(last.device, now)) == [change.round]
+            await asyncio.wait_for(waits[streams.index(last)], 5)  # and waits for its token now
+            assert not last.may_hear()
+            for each in waits:
+                each.cancel()
+
+    asyncio.run(main())
+
+
 def test_news_comes_at_once_and_the_rest_now_and_then() -> None:
     async def main() -> None:
         desk = Desk()

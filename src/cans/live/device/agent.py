@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from threading import Thread
 from time import monotonic, perf_counter
@@ -256,7 +257,9 @@ class Agent(Thread):
         assert played.asked is not None
         measured = played.measured
         try:
-            measured = self._requests.measure(played.asked, pending.result(), end)
+            reply = pending.result()
+            measured = self._requests.measure(played.asked, reply, end)
+            played = replace(played, pools=reply.pools)
             self._session.answered(played.server, late=True)
         except CansError as error:
             self._session.never_answered(played.server, error)

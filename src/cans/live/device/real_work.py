@@ -112,6 +112,7 @@ class RealWork:
         except (CansError, TimeoutError):
             return  # requests judge the server
         self._contact.load.tell(asked.server, reply.load)
+        self._experience.adopt(reply.pools)
         measured = self._requests.measure(asked, reply, end)
         link_ms = None if self._hooks.pace_mbps is not None else measured.link_ms
         latencies = measured._replace(front_ms=None, link_ms=link_ms).latencies()

@@ -179,7 +179,11 @@ class EdgeService:
             Answered(now, header.device, header.model, header.point, header.codec,
                      answer.queue_ms, answer.compute_ms, header.trace)
         )  # fmt: skip
-        newer = self._pools.newer(header.known.items()) if header.known else ()
+        newer = (
+            self._pools.newer(header.known.items())
+            if header.known
+            else self._pools.riding(header.device)
+        )
         return InferReply(
             answer.outputs,
             answer.compute_ms,

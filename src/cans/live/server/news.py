@@ -3,7 +3,9 @@
 A change that is news wakes every watcher of its pool. Any other wakes only those that may be told
 of such a change now (they have a token left); the others look again when their next token is due.
 So the work of a merge does not grow with the number of devices that watch. Many watchers are not
-woken in one go: a request that comes meanwhile would wait for all of their messages.
+woken in one go: a request that comes meanwhile would wait for all of their messages. While some
+wait for that, an answer that goes to one of them takes its news along, which costs no message: a
+device that uses the server is one inference late at most.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TypeVar
 
 from cans.learning import Download, PoolKey
 from cans.learning.arithmetic.exchange import Editions, Watcher
 from cans.live.wire.messages import Known
 
-WOKEN_AT_ONCE, WAKING_PAUSE_S = 10, 0.005  # a thousand watchers hear of news within half a second
+WOKEN_AT_ONCE = 10  # the others after that, evenly, within four seconds:
+WAKING_PAUSE_S, WAKING_PAUSES = 0.02, 200
 
 Read = Callable[[PoolKey], Download | None]
 Key = TypeVar("Key")
@@ -98,6 +102,7 @@ class News:
         self._hungry: dict[PoolKey, set[Subscription]] = {}  # that may hear of any change
         self._of_device: dict[str, set[Subscription]] = {}
         self._to_wake: dict[Subscription, None] = {}  # in this order
+        self._waking = False
 
     @property
     def watched(self) -> list[PoolKey]:
@@ -127,6 +132,7 @@ class News:
                 _discard(self._watching, key, made)
                 _discard(self._hungry, key, made)
             _discard(self._of_device, device, made)
+            self._to_wake.pop(made, None)
 
     def changed(self, pool: Download, sender: str | None) -> None:
         """A pool is now this, by an upload of this sender (None: not known whose)."""
@@ -143,19 +149,34 @@ class News:
     def _told(
         self, whom: set[Subscription], pool: Download, urgent: bool, sender: str | None
     ) -> None:
-        waking = bool(self._to_wake)
         for each in whom:
             each.changed(pool, urgent, sender)
             self._to_wake[each] = None
-        if not waking:
-            self._wake_some()
+        if self._to_wake and not self._waking:
+            self._waking = True
+            self._wake(WOKEN_AT_ONCE)
 
-    def _wake_some(self) -> None:
-        for each in list(self._to_wake)[:WOKEN_AT_ONCE]:
+    def _wake(self, most: int) -> None:
+        for each in list(islice(self._to_wake, most)):
             del self._to_wake[each]
             each.wake()
         if self._to_wake:
-            asyncio.get_running_loop().call_later(WAKING_PAUSE_S, self._wake_some)
+            some = 1 + len(self._of_device) // WAKING_PAUSES
+            asyncio.get_running_loop().call_later(WAKING_PAUSE_S, self._wake, some)
+        else:
+            self._waking = False
+
+    def riding(self, device: str, now: float) -> list[Download]:
+        """What a device waits to be told, for an answer that goes to it anyway."""
+        if not self._to_wake:
+            return []
+        waiting = [each for each in self._of_device.get(device, ()) if each in self._to_wake]
+        found = []
+        for each in waiting:
+            del self._to_wake[each]
+            found += each.due(now)
+            each.wake()  # it has nothing to say now; when it may next has changed
+        return found
 
     def satisfied(self, subscription: Subscription) -> None:
         """It is told of nothing more until its next token, unless it is news."""

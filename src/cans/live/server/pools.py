@@ -261,6 +261,10 @@ class Pools:
                     yield news
                 await subscription.wait(self._clock.now)
 
+    def riding(self, device: str) -> list[Download]:
+        """What a device that watches is about to be told: an answer to it takes that along."""
+        return self._news.riding(device, self._clock.now())
+
     def watching(self) -> list[str]:
         """The devices that do."""
         return self._news.devices()
