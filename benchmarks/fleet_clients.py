@@ -19,7 +19,14 @@ from cans.learning import DeviceIdentity, SufficientStatistics, Upload
 from cans.learning.part import pool_key
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
 from cans.live.wire.link import Link
-from cans.live.wire.messages import JoinRequest, PoolNews, SyncReply, SyncRequest, WatchRequest, Welcome
+from cans.live.wire.messages import (
+    JoinRequest,
+    PoolNews,
+    SyncReply,
+    SyncRequest,
+    WatchRequest,
+    Welcome,
+)
 
 SETTLING = 3  # real devices that send at a time before anything is measured
 

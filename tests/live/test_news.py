@@ -13,12 +13,17 @@ from cans.errors import Refused
 from cans.learning import Download, PoolKey, SufficientStatistics, Upload
 from cans.learning.arithmetic.exchange import NEWS_SECONDS
 from cans.live.clock import Clock
+from cans.live.device.hooked import HookedDevice as Device
+from cans.live.device.hooks import Hooks
+from cans.live.server import news
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.news import WOKEN_AT_ONCE, News
 from cans.live.server.pools import Pools
 from cans.live.store import Judged, MemoryStore, Merged, open_store
+from tests.live.faults import wait_until
 from tests.live.process import eager
-from tests.live.toy import toy
+from tests.live.running import running, terms
+from tests.live.toy import example, toy
 from tests.live.values import KEY, statistics, upload
 
 
@@ -155,6 +160,37 @@ def test_a_stream_waits_until_there_is_something(monkeypatch: pytest.MonkeyPatch
             await asyncio.wait_for(waiting, 5)
 
     asyncio.run(main())
+
+
+def who(device: Device) -> str:
+    return device._experience.state.identity.device
+
+
+def test_a_device_learns_news_from_its_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is woken here: what another device says can only come with an answer."""
+    monkeypatch.setattr(news, "WOKEN_AT_ONCE", 0)
+    monkeypatch.setattr(news, "WAKING_PAUSE_S", 3600.0)
+    with (
+        running(toy(), terms=terms("cans", fresh_pools=True)) as server,
+        Device(server.address, toy(), state=tmp_path / "a", hooks=Hooks(force=0)) as device,
+    ):
+        wait_until(lambda: who(device) in server.server.pools.watching())
+        with Device(server.address, toy(), state=tmp_path / "b", hooks=Hooks(force=0)) as other:
+            other.run(example())
+            other.settle()
+        keys = [each.key for each in server.server.pools.remembered()]
+        assert keys
+
+        def behind() -> list[PoolKey]:
+            versions = {key: server.server.pools._version(key) for key in keys}
+            known = device._experience.known
+            return [key for key in keys if key in known and known[key] < versions[key]]
+
+        assert behind()
+        device.run(example())
+        wait_until(lambda: not behind())
 
 
 # --- one transaction for what has queued ---

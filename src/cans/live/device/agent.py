@@ -253,16 +253,16 @@ class Agent(Thread):
     def _learn_late(self, played: Round, pending: Pending[InferReply], end: float) -> None:
         if self._late.pop(id(played), None) is None:
             return  # the device was closing, and did not wait for it
-        assert played.server is not None
+        server, measured = played.server, played.measured
+        assert server is not None
         assert played.asked is not None
-        measured = played.measured
         try:
             reply = pending.result()
             measured = self._requests.measure(played.asked, reply, end)
             played = replace(played, pools=reply.pools)
-            self._session.answered(played.server, late=True)
+            self._session.answered(server, late=True)
         except CansError as error:
-            self._session.never_answered(played.server, error)
+            self._session.never_answered(server, error)
         self._observe(played, measured)
 
     def _observe(self, played: Round, measured: Measured) -> None:

@@ -124,6 +124,8 @@ class Workers:
             if not workers:
                 return None
             running, waiting = self.admission.ahead(device)
+            if not (running or waiting or announced):  # with every answer: what is usual is cheap
+                return self._meter.load(now, 0.0, joined, 0)
             typical = self._typical_ms(now)
             takes = [self.admission.expected_ms(each.kind) or typical for each in running]
             began = [self._jobs[each].began for each in running]

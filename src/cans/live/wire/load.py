@@ -52,7 +52,8 @@ def load_in(message: Any) -> Load | None:
 
 
 def _whole(value: float) -> int:
-    return min(max(round(value), 0), LARGEST)
+    whole = round(value)
+    return whole if 0 <= whole <= LARGEST else min(max(whole, 0), LARGEST)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ class Reservations:
 
     def announced(self, model: str, but: str, now: float) -> list[float]:
         """Milliseconds of the places that others have, in the order in which they asked."""
+        if not self._places:
+            return []
         self._expire(now)
         return [
             each.milliseconds
