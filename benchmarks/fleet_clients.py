@@ -18,7 +18,7 @@ from cans.errors import CansError
 from cans.learning import DeviceIdentity, SufficientStatistics, Upload
 from cans.learning.part import pool_key
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
-from cans.live.wire.link import Link
+from cans.live.wire.link import KEEPALIVE, Link
 from cans.live.wire.messages import (
     JoinRequest,
     PoolNews,
@@ -233,7 +233,7 @@ class _Client:
         self.number = number
         self.uploads = uploads  # per inference and part
         self.channel = grpc.aio.insecure_channel(
-            f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]
+            f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1), *KEEPALIVE]
         )
         self.sequence: dict[str, int] = {}
         self.random = np.random.default_rng(number)

@@ -32,6 +32,13 @@ from cans.live.wire.tls import ClientTls
 
 Message = TypeVar("Message")
 Meter = Callable[[int], None]
+# A link that went away without a word is found in seconds, not in minutes, by listeners too.
+# A ping costs the server a tenth of a request: a device that asks more often than this sends none.
+KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
 QUOTE_SECONDS = 1.0  # an older answer is of no use
 
 
@@ -87,10 +94,7 @@ class Link:
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.min_reconnect_backoff_ms", 1_000),  # how long one attempt to connect may take
             ("grpc.max_reconnect_backoff_ms", 1_000),
-            # A link that went away without a word is found in seconds, not in minutes.
-            ("grpc.keepalive_time_ms", 5_000),
-            ("grpc.keepalive_timeout_ms", 2_000),
-            ("grpc.http2.max_pings_without_data", 0),
+            *KEEPALIVE,
             ("grpc.enable_retries", 0),
             # Every device has a connection of its own, also beside others in one process.
             ("grpc.use_local_subchannel_pool", 1),
