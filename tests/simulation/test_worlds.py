@@ -10,6 +10,7 @@ import pytest
 
 from cans.errors import InputError
 from cans.learning.grouping import SPAN
+from cans.learning.policies import policy_named
 from cans.learning.table import PartitionTable
 from cans.simulation.run import simulate
 from cans.simulation.worlds.bent import BENT
@@ -292,3 +293,10 @@ def test_what_a_world_lacks_is_said() -> None:
             World.of(OWN, **{"devices": 1, **times, **wrong})
     with pytest.raises(InputError, match="exclude each other"):
         simulate(world=own_world(), trace=Path("a.csv"))
+
+
+def test_nobody_lies_about_a_server_that_times_itself() -> None:
+    world = make_world("adversary", "vgg16", 4)
+    assert world.told_per_ms(policy_named("cans"))[3].tolist() == [5.0, 5.0, 1.0]
+    assert world.told_per_ms(policy_named("fedlinucb-dw"))[3].tolist() == [5.0, 5.0, 5.0]
+    assert (world.told_per_ms(policy_named("cans"))[:3] == 1.0).all()

@@ -97,7 +97,7 @@ def lay_out(
             has_front=np.asarray(table.front.any(axis=1)),
             allowed=world.allowed,
             restricted=not bool(world.allowed.all()),
-            report=world.report,
+            report=world.told_per_ms(policy),
             samples=world.samples,
             sample_count=world.sample_count,
         ),

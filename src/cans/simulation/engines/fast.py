@@ -208,7 +208,7 @@ def probe_ms(
     """What a device reports of a timed exchange of the link."""
     stretched, fixed = truth.probe_ms[truth.place_of[device]]
     expected = stretched * rules.probe_bytes[size] * scale + fixed
-    return float(disturbed(expected, factor, shift, episode.clip) * truth.report[device])
+    return float(disturbed(expected, factor, shift, episode.clip) * truth.report[device, 1])
 
 
 def probe(

@@ -8,7 +8,7 @@ from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 
 
 class Truth(NamedTuple):
-    """A world, as arrays; the fields are those of `World`."""
+    """A world, as arrays; the fields are those of `World`, unless they say otherwise."""
 
     place_of: IntArray
     front_ms: Array
@@ -19,7 +19,7 @@ class Truth(NamedTuple):
     has_front: BoolArray  # (choices,) False at the raw input: nothing runs on the device
     allowed: BoolArray
     restricted: bool  # some choice is not allowed somewhere
-    report: Array
+    report: Array  # (devices, 3) what is told of a millisecond of each segment
     samples: Array
     sample_count: IntArray
 

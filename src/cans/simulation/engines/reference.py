@@ -85,6 +85,7 @@ def play(
     enrol(learners, exchange.edge, episode)
     exchange.begin()
     _arrive(world, episode, learners, exchange, immediate)
+    told = world.told_per_ms(policy)
     refreshed: dict[int, float] = {}
     unheard: dict[int, deque[tuple[Choice, Latencies, PartitionTable]]] = {}  # by device
 
@@ -123,7 +124,7 @@ def play(
 
         latencies = measured_latency(sized, episode, t, pick, expected[:, pick], draw)
         record.latency_ms[t] = sum(latencies)
-        reported = Latencies(*(float(ms * world.report[device]) for ms in latencies))
+        reported = Latencies(*(np.array(latencies) * told[device]).tolist())
         late = unheard.setdefault(device, deque())
         late.append((choice, reported, sized.table))
         uploads: tuple[Upload, ...] = ()

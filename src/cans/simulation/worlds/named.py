@@ -79,7 +79,8 @@ def heterogeneous(model: str, devices: int) -> World:
 
 
 def adversary(model: str, devices: int) -> World:
-    """`layered`, but one device (a Raspberry Pi) reports five times what it measures."""
+    """`layered`, but one device (a Raspberry Pi) reports five times what it measures. A part that
+    explains the server alone is the server's own to observe, and no device's to lie about."""
     return replace(layered(model, devices), name="adversary", liars={devices - 1: 5.0})
 
 

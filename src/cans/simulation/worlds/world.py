@@ -15,7 +15,8 @@ import numpy as np
 
 from cans.errors import InputError
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
-from cans.learning.table import PartitionTable
+from cans.learning.policies import Policy
+from cans.learning.table import SEGMENTS, PartitionTable
 from cans.simulation.worlds.episode import Episode, draw_episode
 
 
@@ -184,6 +185,14 @@ class World:
         for device, factor in self.liars.items():
             honest[device] = factor
         return honest
+
+    def told_per_ms(self, policy: Policy) -> Array:
+        """(devices, segments) what is told of a millisecond: 1, or a device's lie. Where a policy
+        has parts for the server alone, the server observes those by itself."""
+        told = np.repeat(self.report[:, None], len(SEGMENTS), axis=1)
+        if policy.of_server:
+            told[:, SEGMENTS.index("server")] = 1.0
+        return told
 
     def segments_ms(self, device: int) -> tuple[Array, Array, Array]:
         """Nominal front, link and server milliseconds of every choice for one device."""
