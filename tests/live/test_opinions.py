@@ -1,4 +1,4 @@
-"""Whose word does not fit the others': found, named, and left out of a pool that starts anew."""
+"""Whose word does not fit the others': found and named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.live.server.trust.opinions import FIRST_BAN, LEISURE, PAUSE, PRESENT, Opinions
+from cans.live.server.trust.opinions import LEISURE, Opinions
+from cans.live.store.shares import PRESENT, Share
 
 KEY = PoolKey("model", "1", "cans", "link", "network:lab")
 RIDGE = 1e-9
@@ -27,13 +28,17 @@ class Speakers:
     def says(self, device: str, factor: float = 1.0, epoch: int = 0,
              sizes: tuple[float, ...] = (0.1, 0.3, 1.0)) -> list[str]:  # fmt: skip
         self.now += LEISURE
+        upload = Upload(device, "first", KEY, epoch, self.said, self.one(factor, sizes))
+        self.said += 1
+        return self.opinions.heard(upload, epoch, RIDGE, self.now)
+
+    def one(
+        self, factor: float, sizes: tuple[float, ...] = (0.1, 0.3, 1.0)
+    ) -> SufficientStatistics:
         x = np.array([1.0, self.random.choice(sizes)])
         latency = float(x @ self.truth) * factor * self.random.lognormal(0, 0.1)
         weight = 9 / (9 + float(x @ self.truth) ** 2)  # a liar gives its word that of an honest one
-        one = SufficientStatistics.of(x, latency).scaled(weight)
-        upload = Upload(device, "first", KEY, epoch, self.said, replace(one, weight=1.0))
-        self.said += 1
-        return self.opinions.heard(upload, epoch, RIDGE, self.now)
+        return replace(SufficientStatistics.of(x, latency).scaled(weight), weight=1.0)
 
 
 @pytest.mark.parametrize("factor", [100.0, 0.01, 5.0, 0.2])
@@ -44,10 +49,6 @@ def test_one_liar_among_three_is_found(factor: float, sizes: tuple[float, ...]) 
         found += speakers.says("a") + speakers.says("b")
         found += speakers.says("liar", factor, sizes=sizes)
     assert found == ["liar"]
-    assert speakers.opinions.is_odd("liar", KEY, speakers.now)
-    assert speakers.opinions.odd(speakers.now) == {"liar"}
-    assert not speakers.opinions.is_odd("a", KEY, speakers.now)
-    assert not speakers.opinions.is_odd("liar", KEY._replace(scope="network:other"), speakers.now)
 
 
 def test_who_lies_every_other_time_is_found() -> None:
@@ -78,20 +79,21 @@ def test_without_a_majority_nobody_is() -> None:
         assert few.says("a") + few.says("b", 9.0) == []
 
 
-def test_a_ban_ends_and_the_next_is_longer() -> None:
-    speakers, bans = Speakers(), []
-    for epoch in range(3):
-        found: list[str] = []
-        while not found:
-            found = speakers.says("a", epoch=epoch) + speakers.says("b", epoch=epoch)
-            found += speakers.says("liar", 5.0, epoch)
-        start = speakers.now
-        while speakers.opinions.is_odd("liar", KEY, speakers.now):
-            speakers.now += PAUSE
-            speakers.says("a", epoch=epoch)
-        bans.append(round((speakers.now - start) / PAUSE) * PAUSE)
-    assert bans == [FIRST_BAN, 2 * FIRST_BAN, 4 * FIRST_BAN]
-    assert not speakers.opinions.odd(speakers.now)
+def test_what_the_store_has_is_recalled_after_a_restart() -> None:
+    """Who lied before the restart is found with the first words after it."""
+    speakers = Speakers()
+    shares = {}
+    for device, factor in (("a", 1.0), ("b", 1.0), ("liar", 5.0)):
+        said = sum((speakers.one(factor) for _ in range(30)), SufficientStatistics.zero(2))
+        shares[device] = Share(0, said, speakers.now)
+    assert KEY not in speakers.opinions
+    assert speakers.says("a") == []
+    speakers.opinions.recall(KEY, shares)
+    assert speakers.says("a") == ["liar"]
+    other = Speakers()
+    other.says("a", epoch=1)
+    other.opinions.recall(KEY, shares)  # of an epoch that has ended meanwhile
+    assert [other.says("a", epoch=1) for _ in range(9)] == [[]] * 9
 
 
 def test_what_was_said_of_an_ended_epoch_is_forgotten() -> None:
@@ -130,13 +132,6 @@ def test_who_speaks_alone_is_believed() -> None:
     for _ in range(30):  # the link has changed, and only one device uses it
         assert speakers.says("c", 5.0) == []
         assert not speakers.opinions.insists("c", KEY, speakers.now)
-    banned = Speakers()
-    while not banned.says("c", 5.0):
-        banned.says("a")
-        banned.says("b")
-    assert banned.opinions.is_odd("c", KEY, banned.now)
-    banned.now += PRESENT
-    assert not banned.opinions.is_odd("c", KEY, banned.now)
 
 
 def test_what_takes_no_time_is_worth_no_quarrel() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,34 +22,12 @@ from cans.learning import (
 )
 from cans.learning.edge import rules_of
 from cans.learning.grouping import SPAN, Family
-from cans.live.store import Judged, MemoryStore, Refusals, Store, open_store
+from cans.live.store import Judged, Refusals, Store, open_store
+from tests.live.conftest import drop_tables
 from tests.live.postgres import Postgres
 from tests.live.values import KEY, statistics, upload
 
 OTHER = KEY._replace(part="front", scope="group:rpi5")
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """Opens the same store again and again."""
-    if request.param == "memory":
-        kept = MemoryStore()
-        return lambda: kept
-    if request.param == "sqlite":
-        return lambda: open_store(f"sqlite:{tmp_path / 'pools.sqlite'}")
-    server: Postgres = request.getfixturevalue("postgres")
-    _drop_tables(server)
-    return lambda: open_store(server.url)
-
-
-def _drop_tables(server: Postgres) -> None:
-    import psycopg
-
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(
-            "DROP TABLE IF EXISTS cans_pools, cans_senders, cans_refusals, cans_groups, "
-            "cans_members, cans_layout"
-        )
 
 
 FAMILY = Family("model", "1x3x224x224", "CPUExecutionProvider")
@@ -97,13 +75,6 @@ def test_devices_that_join_two_servers_at_once_find_the_same_groups(
     assert all(span.width <= SPAN for span in spans)
     for each in dict.fromkeys(stores):
         each.close()
-
-
-@pytest.fixture
-def store(opener: Callable[[], Store]) -> Iterator[Store]:
-    opened = opener()
-    yield opened
-    opened.close()
 
 
 def total(store: Store) -> int:
@@ -256,7 +227,7 @@ def test_many_threads(store: Store) -> None:
 
 
 def test_two_servers_on_one_postgres(postgres: Postgres) -> None:
-    _drop_tables(postgres)
+    drop_tables(postgres)
     stores = [open_store(postgres.url) for _ in range(2)]
     uploads = [upload(f"d{i}", 0, seed=i, key=KEY if i % 3 else OTHER) for i in range(40)]
     with ThreadPoolExecutor(4) as threads:
@@ -272,7 +243,7 @@ def test_two_servers_on_one_postgres(postgres: Postgres) -> None:
 
 
 def test_postgres_restarted_under_a_store(postgres: Postgres) -> None:
-    _drop_tables(postgres)
+    drop_tables(postgres)
     store = open_store(postgres.url)
     store.merge([Judged(upload("a", 0))], 0.0)
     postgres.stop("immediate")

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from cans.errors import Refused, StoreError
 from cans.learning import DeviceIdentity
+from cans.learning.edge import MergeRules
 from cans.live.store import Judged, open_store
 from cans.live.store.layout import LAYOUT
+from cans.live.store.shares import REST
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
 from cans.live.wire.messages import (
     JoinRequest,
@@ -30,6 +33,7 @@ from cans.live.wire.messages import (
 )
 from cans.live.wire.proto import edge
 from cans.live.wire.state import read
+from tests.live.conftest import drop_tables
 from tests.live.postgres import Postgres
 from tests.live.values import KEY, upload
 
@@ -69,6 +73,41 @@ def test_a_store_of_the_release_before_is_brought_forward(old_store: Path) -> No
         assert file.execute("PRAGMA user_version").fetchone() == (LAYOUT,)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_what_pools_knew_before_senders_were_told_apart_stays(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Layout 2 had no sums per sender; those of its pools are nobody's in particular."""
+    if kind == "sqlite":
+        file = tmp_path / "pools.sqlite"
+        url, drop = f"sqlite:{file}", ("DROP TABLE shares", "PRAGMA user_version = 2")
+    else:
+        server: Postgres = request.getfixturevalue("postgres")
+        drop_tables(server)
+        url, drop = server.url, ("DROP TABLE cans_shares", "UPDATE cans_layout SET version = 2")
+    watched, first, second = MergeRules(watched=True), upload("a", 0, seed=3), upload("b", 0)
+    with closing(open_store(url)) as store:
+        store.merge([Judged(first, rules=watched)], 5.0)
+    if kind == "sqlite":
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            for statement in drop:
+                connection.execute(statement)
+    else:
+        import psycopg
+
+        with psycopg.connect(url, autocommit=True) as database:
+            for statement in drop:
+                database.execute(statement.encode())
+    with closing(open_store(url)) as store:
+        store.merge([Judged(second, rules=watched)], 6.0)
+        shares = store.shares(KEY)
+        assert shares.keys() == {REST, "b"}
+        assert shares[REST].said.equals(first.statistics)
+        kept = store.take_back(KEY, ["b"], 7.0)
+        assert replace(kept.statistics, count=0).equals(replace(first.statistics, count=0))
+        assert kept.statistics.count == first.statistics.count + second.statistics.count
+
+
 def test_stores_that_cannot_be_read_say_what_to_do(tmp_path: Path, old_store: Path) -> None:
     with closing(sqlite3.connect(old_store)) as file:
         file.execute("PRAGMA user_version = 0")
@@ -90,7 +129,7 @@ def test_postgresql_of_the_release_before_is_brought_forward(tmp_path: Path) -> 
             store.merge([Judged(upload("a", 0))], 5.0)
         with psycopg.connect(postgres.url, autocommit=True) as database:
             database.execute("ALTER TABLE cans_senders DROP COLUMN time")
-            database.execute("DROP TABLE cans_layout, cans_groups, cans_members")
+            database.execute("DROP TABLE cans_layout, cans_groups, cans_members, cans_shares")
         with closing(open_store(postgres.url)) as store:
             again, new = store.merge([Judged(upload("a", 0)), Judged(upload("a", 1))], 6.0)
             assert (again.repeated, new.repeated) == (True, False)

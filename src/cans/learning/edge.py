@@ -7,7 +7,7 @@ dictionary in the simulator and inside a database transaction on a server.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -123,6 +123,20 @@ def restarted(pool: PoolContents) -> PoolContents:
     state, width = pool.as_arrays(), pool.statistics.dimension
     pooling.start_anew(state, 0, 0, np.zeros_like(state.statistics[0, 0]))
     return PoolContents.from_arrays(state, width)
+
+
+def read_again(pool: PoolContents, believed: SufficientStatistics) -> PoolContents:
+    """The pool with these sums in the place of its own: the same observations, of which others are
+    believed than before. What is no longer, or was not, is doubted; counts stay."""
+    statistics = replace(believed, count=pool.statistics.count)
+    change = pool.statistics - statistics
+    return replace(
+        pool,
+        statistics=statistics,
+        round=pool.round + 1,
+        alarm=(0.0, 0.0),
+        doubted=change if pool.doubted is None else pool.doubted + change,
+    )
 
 
 Sender = tuple[PoolKey, str, str]  # pool, device, incarnation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -68,7 +68,7 @@ class Pools:
         self._clock = clock
         self.claims = Claims()
         self.opinions = Opinions()
-        self._restarts: set[asyncio.Task[None]] = set()
+        self._asides: set[asyncio.Task[None]] = set()
         self.booking = Booking(catalogue.terms, catalogue.offered) if books else None
         self._booking: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
@@ -166,21 +166,32 @@ class Pools:
         key, rules = upload.key, self._catalogue.rules(upload.key)
         if not rules.watched or (self.booking is not None and self.booking.books(key)):
             return
+        if key not in self.opinions:
+            self._beside(self._recall(key))
+        if merged.banned:
+            return
         epoch, doubted = merged.download.epoch, merged.doubted
         odd = self.opinions.heard(upload, epoch, rules.ridge, now, doubted)
         for device in odd:
-            text = "it says what no other does; the pool starts anew without it"
+            text = "it says what no other does; what it said is taken back"
             _log.warning(text, extra={"device": device, "pool": ":".join(key)})
             self._happenings.add(Doubted(now, device, key, text))
         if odd:
-            self._restarts.add(task := asyncio.create_task(self._restart(key)))
-            task.add_done_callback(self._restarts.discard)
+            self._beside(self._take_back(key, odd, now))
 
-    async def _restart(self, key: PoolKey) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        self._asides.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._asides.discard)
+
+    async def _recall(self, key: PoolKey) -> None:
+        with suppress(CansError):
+            self.opinions.recall(key, await self._in_thread(self._store.shares, key))
+
+    async def _take_back(self, key: PoolKey, devices: list[str], now: float) -> None:
         try:
-            self._note(await self._in_thread(self._store.reset, key))
+            self._note(await self._in_thread(self._store.take_back, key, devices, now))
         except CansError as error:
-            _log.error("a pool cannot start anew", extra={"reason": str(error)})
+            _log.error("a lie cannot be taken back", extra={"reason": str(error)})
 
     def _judge(self, upload: Upload, now: float) -> Judged:
         try:
@@ -198,8 +209,6 @@ class Pools:
         trust, rules = self.claims.trust(upload.device), self._catalogue.rules(upload.key)
         if self.booking is not None and self.booking.books(upload.key):
             trust = 0.0  # counted and kept, and not believed: this server knows it better
-        if self.opinions.is_odd(upload.device, upload.key, now):
-            trust = 0.0
         say = not self.opinions.insists(upload.device, upload.key, now)
         return Judged(upload, reason, trust, rules, say)
 
@@ -330,7 +339,7 @@ class Pools:
             await self._book(self.booking, rest)
         if self._merger is not None:
             await self._merger
-        await asyncio.gather(*self._restarts)
+        await asyncio.gather(*self._asides)
         self._thread.shutdown(wait=True)
         self._store.close()
 

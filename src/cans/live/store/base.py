@@ -22,6 +22,7 @@ from cans.learning.edge import (
 )
 from cans.learning.grouping import Family, Span, placed
 from cans.live.store.buffered import Buffered
+from cans.live.store.shares import NEWCOMER, Share, ShareRows, is_banned, note, take_back
 
 MOST_POOLS = 100_000
 """More pools than any fleet has types and networks: beyond it someone is inventing names."""
@@ -31,8 +32,6 @@ MOST_GAPS = 4096
 """Sequence numbers of one sender that may be ahead of a missing one."""
 CONTRADICTED = 0.5
 """The share of an upload that its pool does not believe, from which on it is a contradiction."""
-NEWCOMER = 32.0
-"""Observations that count for a pool which knows fewer itself."""
 MOST_COUNTED = 2**62
 """Where a count stops: what a refused upload claims is not to be trusted, and must fit a column."""
 
@@ -54,6 +53,7 @@ class Merged(NamedTuple):
     refused: str = ""  # why it was kept out; empty: it is in the pool
     repeated: bool = False  # it had come before, and has changed nothing now
     doubted: float = 0.0  # the share of it that the pool itself did not believe
+    banned: bool = False  # its sender was taken back lately, and is not believed about this pool
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ Member = tuple[str, str]
 """A device of a family: its name and its incarnation."""
 
 
-class PoolRows(Protocol):
+class PoolRows(ShareRows, Protocol):
     """What merging reads and writes. A pool that was read stays locked until the end."""
 
     def pool(self, key: PoolKey) -> StoredPool | None: ...
@@ -183,6 +183,25 @@ class Store(ABC):
             transaction.put_pool(key, stored)
         return download_of(key, stored.pool)
 
+    def take_back(self, key: PoolKey, devices: Iterable[str], time: float) -> Download:
+        """Take back what these devices have said of a pool since it began, and do not believe them
+        for a while, longer each time."""
+        with self._transaction() as transaction:
+            stored = transaction.pool(key)
+            if stored is None:
+                raise Refused(f"no such pool: {key}", "NOT_FOUND")
+            stored = replace(stored, pool=take_back(transaction, key, stored.pool, devices, time))
+            transaction.put_pool(key, stored)
+        return download_of(key, stored.pool)
+
+    def shares(self, key: PoolKey) -> dict[str, Share]:
+        """What each device has said of a pool in its present epoch, as far as it is kept apart."""
+        with self._transaction() as transaction:
+            stored = transaction.pool(key)
+            found = {name: transaction.share(key, name) for name in transaction.share_times(key)}
+        epoch = -1 if stored is None else stored.pool.epoch
+        return {name: each for name, each in found.items() if each and each.epoch == epoch}
+
     @abstractmethod
     def downloads(self, keys: Iterable[PoolKey]) -> list[Download]:
         """Those of the pools that exist, as they are now."""
@@ -233,20 +252,25 @@ def _take_in(transaction: PoolRows, judged: Judged, time: float) -> Merged:
         known = transaction.refusals(sender)
         then = known.reason if known is not None and known.sequence == upload.sequence else ""
         return Merged(download_of(key, stored.pool, upload.sequence), then, repeated=True)
-    doubted = 0.0
+    doubted, banned = 0.0, False
     if refused:
         received = before.including(upload.sequence)
         count = min(stored.refused + upload.statistics.count, MOST_COUNTED)
         stored = replace(stored, refused=count)
         transaction.put_refusals(sender, _one_more(transaction.refusals(sender), judged, time))
     else:
+        banned = judged.rules.watched and is_banned(transaction, key, upload.device, time)
+        judged = judged._replace(trust=0.0) if banned else judged
         pool, received, doubted = _believed(stored.pool, before, judged, time)
+        if judged.rules.watched and judged.trust > 0.0 and pool.round > stored.pool.round:
+            note(transaction, upload, pool, time)
         stored = replace(stored, pool=pool)
     if len(received.beyond) > MOST_GAPS:
         raise Refused(f"device {upload.device} skips sequence numbers", "OUT_OF_RANGE")
     transaction.put_pool(key, stored)
     transaction.put_received(sender, received)
-    return Merged(download_of(key, stored.pool, upload.sequence), refused, doubted=doubted)
+    download = download_of(key, stored.pool, upload.sequence)
+    return Merged(download, refused, doubted=doubted, banned=banned)
 
 
 def _believed(

@@ -9,6 +9,7 @@ from cans.learning.edge import Received, Sender
 
 if TYPE_CHECKING:
     from cans.live.store.base import PoolRows, Refusals, StoredPool
+    from cans.live.store.shares import Share
 
 
 class Buffered:
@@ -19,7 +20,8 @@ class Buffered:
         self._pools: dict[PoolKey, StoredPool | None] = {}
         self._received: dict[Sender, Received] = {}
         self._refusals: dict[Sender, Refusals | None] = {}
-        self._changed: set[PoolKey | Sender] = set()
+        self._shares: dict[tuple[PoolKey, str], Share | None] = {}
+        self._changed: set[PoolKey | Sender | tuple[PoolKey, str]] = set()
 
     def pool(self, key: PoolKey) -> StoredPool | None:
         if key not in self._pools:
@@ -48,6 +50,24 @@ class Buffered:
         self._refusals[sender] = refusals
         self._rows.put_refusals(sender, refusals)
 
+    def share(self, key: PoolKey, device: str) -> Share | None:
+        if (key, device) not in self._shares:
+            self._shares[key, device] = self._rows.share(key, device)
+        return self._shares[key, device]
+
+    def put_share(self, key: PoolKey, device: str, share: Share | None) -> None:
+        self._shares[key, device] = share
+        self._changed.add((key, device))
+
+    def share_times(self, key: PoolKey) -> dict[str, tuple[int, float]]:
+        times = self._rows.share_times(key)
+        for (pool, device), share in self._shares.items():
+            if pool == key and share is None:
+                times.pop(device, None)
+            elif pool == key and share is not None:
+                times[device] = (share.epoch, share.time)
+        return times
+
     def write(self) -> None:
         for key, stored in self._pools.items():
             if stored is not None and key in self._changed:
@@ -55,3 +75,6 @@ class Buffered:
         for sender, received in self._received.items():
             if sender in self._changed:
                 self._rows.put_received(sender, received)
+        for (key, device), share in self._shares.items():
+            if (key, device) in self._changed:
+                self._rows.put_share(key, device, share)

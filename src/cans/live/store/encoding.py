@@ -7,10 +7,13 @@ import json
 from cans.learning import SufficientStatistics
 from cans.learning.edge import PoolContents, Received
 from cans.live.store.base import StoredPool
+from cans.live.store.shares import Share
 from cans.live.wire.learned import statistics_from_bytes, statistics_to_bytes
 
 PoolRow = tuple[int, int, bytes, bytes | None, int, float, float, float, bytes | None]
 COLUMNS = "epoch, round, statistics, retired, refused, time, slower, faster, doubted"
+ShareRow = tuple[int, bytes, float, float, float]
+SHARES = "epoch, said, time, until, banned"
 REFUSALS = "uploads, observations, sequence, reason, time"
 
 
@@ -42,6 +45,14 @@ def received_row(received: Received) -> tuple[int, str]:
 
 def row_received(row: tuple[int, str] | None) -> Received:
     return Received() if row is None else Received(row[0], frozenset(json.loads(row[1])))
+
+
+def share_row(share: Share) -> ShareRow:
+    return share.epoch, statistics_to_bytes(share.said), share.time, share.until, share.banned
+
+
+def row_share(row: ShareRow | None) -> Share | None:
+    return None if row is None else Share(row[0], _statistics(row[1]), *row[2:])
 
 
 def _blob_or_none(statistics: SufficientStatistics | None) -> bytes | None:

@@ -22,6 +22,7 @@ from cans.live.store.base import (
     StoredPool,
     Transaction,
 )
+from cans.live.store.shares import Share
 
 
 def open_url(url: str, own: bool) -> Store:
@@ -35,6 +36,7 @@ class MemoryStore(Store):
         self._pools: dict[PoolKey, StoredPool] = {}
         self._received: dict[Sender, Received] = {}
         self._refusals: dict[Sender, Refusals] = {}
+        self._shares: dict[PoolKey, dict[str, Share]] = {}
         self._spans: dict[Family, tuple[Span, ...]] = {}
         self._members: dict[tuple[Family, Member], int] = {}
 
@@ -42,7 +44,12 @@ class MemoryStore(Store):
     def _transaction(self) -> Iterator[Transaction]:
         with self._lock:
             changes = _Changes(
-                self._pools, self._received, self._refusals, self._spans, self._members
+                self._pools,
+                self._received,
+                self._refusals,
+                self._shares,
+                self._spans,
+                self._members,
             )
             yield changes
             if len(self._pools | changes.pools) > MOST_POOLS:
@@ -50,6 +57,7 @@ class MemoryStore(Store):
             self._pools.update(changes.pools)
             self._received.update(changes.senders)
             self._refusals.update(changes.refused)
+            self._shares.update(changes.shares)
             self._spans.update(changes.new_spans)
             self._members.update(changes.members)
 
@@ -81,6 +89,7 @@ class MemoryStore(Store):
                 self._refusals.pop(sender, None)
             for key in old:
                 del self._pools[key]
+                self._shares.pop(key, None)
         return Purged(len(old), len(senders))
 
     def close(self) -> None:
@@ -95,11 +104,13 @@ class _Changes:
         pools: dict[PoolKey, StoredPool],
         senders: dict[Sender, Received],
         refused: dict[Sender, Refusals],
+        shares: dict[PoolKey, dict[str, Share]],
         spans: dict[Family, tuple[Span, ...]],
         members: dict[tuple[Family, Member], int],
     ) -> None:
         self._old_pools, self._old_senders, self._old_refused = pools, senders, refused
-        self._old_spans, self._old_members = spans, members
+        self._old_shares, self._old_spans, self._old_members = shares, spans, members
+        self.shares: dict[PoolKey, dict[str, Share]] = {}
         self.new_spans: dict[Family, tuple[Span, ...]] = {}
         self.members: dict[tuple[Family, Member], int] = {}
         self.pools: dict[PoolKey, StoredPool] = {}
@@ -123,6 +134,23 @@ class _Changes:
 
     def put_refusals(self, sender: Sender, refusals: Refusals) -> None:
         self.refused[sender] = refusals
+
+    def share(self, key: PoolKey, device: str) -> Share | None:
+        return self._of(key).get(device)
+
+    def put_share(self, key: PoolKey, device: str, share: Share | None) -> None:
+        if key not in self.shares:
+            self.shares[key] = dict(self._of(key))
+        if share is None:
+            self.shares[key].pop(device, None)
+        else:
+            self.shares[key][device] = share
+
+    def share_times(self, key: PoolKey) -> dict[str, tuple[int, float]]:
+        return {device: (each.epoch, each.time) for device, each in self._of(key).items()}
+
+    def _of(self, key: PoolKey) -> dict[str, Share]:
+        return self.shares.get(key, self._old_shares.get(key, {}))
 
     def spans(self, family: Family) -> tuple[Span, ...]:
         return self.new_spans.get(family) or self._old_spans.get(family, ())

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from cans.live.store.layout import LAYOUT, POSTGRES_STEPS, steps_from
+from cans.live.store.layout import LAYOUT, POSTGRES_SHARES, POSTGRES_STEPS, steps_from
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cans_pools (
@@ -49,7 +49,7 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
         version = _layout_of(connection, layout is not None)
         for step in steps_from(version, "this database", POSTGRES_STEPS):
             connection.execute(step.encode())
-    connection.execute(_SCHEMA.encode())
+    connection.execute((_SCHEMA + POSTGRES_SHARES).encode())
     connection.execute("DELETE FROM cans_layout")
     connection.execute("INSERT INTO cans_layout VALUES (%s)", (LAYOUT,))
 

@@ -33,13 +33,17 @@ from cans.live.store.base import (
 from cans.live.store.encoding import (
     COLUMNS,
     REFUSALS,
+    SHARES,
     pool_row,
     received_row,
     row_pool,
     row_received,
+    row_share,
+    share_row,
 )
 from cans.live.store.layout import TABLES, purge_statements
 from cans.live.store.postgres_tables import prepare
+from cans.live.store.shares import Share
 
 _FAMILY = "model = %s AND shape = %s AND provider = %s AND label = %s"
 _KEY = "model = %s AND version = %s AND policy = %s AND part = %s AND scope = %s"
@@ -247,6 +251,28 @@ class _Rows:
         )
         values = (*key, device, incarnation, *astuple(refusals))
         self._connection.execute(query.encode(), values)
+
+    def share(self, key: PoolKey, device: str) -> Share | None:
+        query = f"SELECT {SHARES} FROM cans_shares WHERE {_KEY} AND device = %s"
+        return row_share(self._connection.execute(query.encode(), (*key, device)).fetchone())
+
+    def put_share(self, key: PoolKey, device: str, share: Share | None) -> None:
+        if share is None:
+            query = f"DELETE FROM cans_shares WHERE {_KEY} AND device = %s"
+            self._connection.execute(query.encode(), (*key, device))
+            return
+        query = (
+            f"INSERT INTO cans_shares VALUES (%s{10 * ',%s'}) "
+            "ON CONFLICT (model, version, policy, part, scope, device) "
+            f"DO UPDATE SET ({SHARES}) = (excluded.epoch, excluded.said, excluded.time, "
+            "excluded.until, excluded.banned)"
+        )
+        self._connection.execute(query.encode(), (*key, device, *share_row(share)))
+
+    def share_times(self, key: PoolKey) -> dict[str, tuple[int, float]]:
+        query = f"SELECT device, epoch, time FROM cans_shares WHERE {_KEY}"
+        rows = self._connection.execute(query.encode(), key).fetchall()
+        return {device: (epoch, time) for device, epoch, time in rows}
 
     def spans(self, family: Family) -> tuple[Span, ...]:
         # Groups that do not exist yet cannot be locked row by row: two servers would both make the

@@ -35,12 +35,16 @@ from cans.live.store.base import (
 from cans.live.store.encoding import (
     COLUMNS,
     REFUSALS,
+    SHARES,
     pool_row,
     received_row,
     row_pool,
     row_received,
+    row_share,
+    share_row,
 )
 from cans.live.store.layout import TABLES, purge_statements
+from cans.live.store.shares import Share
 from cans.live.store.sqlite_file import owned, prepare, taken
 
 _FAMILY = "model = ? AND shape = ? AND provider = ? AND label = ?"
@@ -200,6 +204,24 @@ class _Rows:
         key, device, incarnation = sender
         values = (*key, device, incarnation, *astuple(refusals))
         self._connection.execute(f"REPLACE INTO refusals VALUES (?{11 * ',?'})", values)
+
+    def share(self, key: PoolKey, device: str) -> Share | None:
+        query = f"SELECT {SHARES} FROM shares WHERE {_KEY} AND device = ?"
+        return row_share(self._connection.execute(query, (*key, device)).fetchone())
+
+    def put_share(self, key: PoolKey, device: str, share: Share | None) -> None:
+        if share is None:
+            query = f"DELETE FROM shares WHERE {_KEY} AND device = ?"
+            self._connection.execute(query, (*key, device))
+            return
+        values = (*key, device, *share_row(share))
+        self._connection.execute(f"REPLACE INTO shares VALUES (?{10 * ',?'})", values)
+
+    def share_times(self, key: PoolKey) -> dict[str, tuple[int, float]]:
+        rows = self._connection.execute(
+            f"SELECT device, epoch, time FROM shares WHERE {_KEY}", key
+        ).fetchall()
+        return {device: (epoch, time) for device, epoch, time in rows}
 
     def spans(self, family: Family) -> tuple[Span, ...]:
         query = f"SELECT low, high FROM groups WHERE {_FAMILY} ORDER BY number"

@@ -13,7 +13,7 @@ import sqlite3
 from pathlib import Path
 
 from cans.errors import StoreError
-from cans.live.store.layout import LAYOUT, SQLITE_STEPS, steps_from
+from cans.live.store.layout import LAYOUT, SQLITE_SHARES, SQLITE_STEPS, steps_from
 
 _log = logging.getLogger(__name__)
 _SCHEMA = """
@@ -74,7 +74,7 @@ def prepare(connection: sqlite3.Connection, path: Path, own: bool) -> None:
         return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    statements = " ".join([*steps, _SCHEMA, f"PRAGMA user_version = {LAYOUT};"])
+    statements = " ".join([*steps, _SCHEMA, SQLITE_SHARES, f"PRAGMA user_version = {LAYOUT};"])
     connection.executescript(f"BEGIN IMMEDIATE; {statements} COMMIT;")
     if steps:
         _log.info("store brought forward", extra={"file": str(path), "layout": LAYOUT})

@@ -1,15 +1,17 @@
 """Whose word does not fit the others': what each device says of a pool, held against the rest.
 
 A pool is a sum, and a sum believes whoever says most: a lie that was there from the first day
-looks like noise. So the server remembers, in memory, what each device has said since the pool
-began. Where more than half of those who spoke last agree, whoever is far from all of them is odd:
-the pool starts anew without it, and it is not believed there for a while, longer each time. Times
-come in, seconds by the server's clock. All methods belong to one thread.
+looks like noise. So the server remembers what each device has said since the pool began. Where
+more than half of those who spoke last agree, whoever is far from all of them is odd: the store
+takes back what it said, and does not believe it there for a while (`store/shares.py`). What is
+remembered here is a copy in memory, in which old words fade; after a restart it begins with what
+the store has. Times come in, seconds by the server's clock. All methods belong to one thread.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ import numpy as np
 from cans.learning import PoolKey, SufficientStatistics, Upload
 from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.learning.arithmetic.physical import MATURE, noise_variance
+from cans.live.store.shares import PRESENT, REST, Share
 
 TINY = 1e-300
 FAR = 2.0  # times as long, or as short: more than devices of one group or network differ
@@ -27,10 +30,8 @@ SURELY = 3.0  # standard deviations of a single observation, on average
 MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
 MOST_POOLS = 10_000  # remembered
 RECENT = 200.0  # observations of one device; beyond them older ones count for less
-FIRST_BAN, LONGEST_BAN = 600.0, 86_400.0  # seconds
-PRESENT = 60.0  # seconds: who has said nothing for longer does not vote
 LEISURE = 0.2  # seconds between two looks at a pool, however much is said of it
-PAUSE = 60.0  # seconds between two restarts of a pool for this reason
+PAUSE = 60.0  # seconds after somebody was found odd until the next look at its pool
 
 
 class Opinion(NamedTuple):
@@ -71,7 +72,6 @@ class _Pool:
     spoke: dict[str, float] = field(default_factory=dict)  # when each device was last believed
     said: OrderedDict[str, SufficientStatistics] = field(default_factory=OrderedDict)
     insisting: str = ""  # who contradicted the pool, and nobody has spoken since
-    bans: dict[str, tuple[float, float]] = field(default_factory=dict)  # until when, how long
     quiet_until: float = 0.0
 
     def others(self, device: str, now: float) -> int:
@@ -85,12 +85,19 @@ class Opinions:
     def __init__(self) -> None:
         self._pools: OrderedDict[PoolKey, _Pool] = OrderedDict()
 
-    def is_odd(self, device: str, key: PoolKey, now: float) -> bool:
-        """Whether this device is not believed about this pool now. Where nobody else speaks any
-        more it is: there must be somebody to learn from."""
-        pool = self._pools.get(key)
-        banned = pool is not None and now < pool.bans.get(device, (0.0, 0.0))[0]
-        return banned and pool is not None and pool.others(device, now) > 0
+    def __contains__(self, key: PoolKey) -> bool:
+        """Whether anything is remembered of a pool."""
+        return key in self._pools
+
+    def recall(self, key: PoolKey, shares: Mapping[str, Share]) -> None:
+        """What the store has of a pool that was not remembered: of those who have not spoken
+        since, it is what they said last."""
+        for device, share in sorted(shares.items(), key=lambda each: -each[1].time):
+            pool = self._pools.get(key) or self._remembered(key, share.epoch)
+            known = pool.epoch != share.epoch or device in pool.said
+            if device != REST and not known and share.said.weight > 0.0:
+                pool.spoke[device], pool.said[device] = share.time, _recent(share.said)
+                pool.said.move_to_end(device, last=False)
 
     def insists(self, device: str, key: PoolKey, now: float) -> bool:
         """Whether this device alone says that a pool has changed which others feed as well. A real
@@ -98,29 +105,21 @@ class Opinions:
         pool = self._pools.get(key)
         return pool is not None and pool.insisting == device and pool.others(device, now) >= 2
 
-    def odd(self, now: float) -> set[str]:
-        """Devices that are not believed about one pool or another."""
-        return {
-            device
-            for pool in self._pools.values()
-            for device, (until, _) in pool.bans.items()
-            if now < until
-        }
-
     def heard(
         self, upload: Upload, epoch: int, ridge: float, now: float, doubted: float = 0.0
     ) -> list[str]:
         """An upload has entered its pool, which is in this epoch now and did not believe the share
-        `doubted` of it. Returns who is found odd: the pool must start anew without them."""
+        `doubted` of it. Returns who is found odd: what they said must be taken back. (Of a device
+        that is not believed at all nothing needs to be heard.)"""
         pool = self._remembered(upload.key, epoch)
         if doubted > 0.0 or pool.insisting != upload.device:
             pool.insisting = upload.device if doubted > 0.0 else ""
-        if self.is_odd(upload.device, upload.key, now) or upload.statistics.weight <= 0.0:
+        if upload.statistics.weight <= 0.0:
             return []
         pool.spoke[upload.device] = now
         before = pool.said.pop(upload.device, None)
         said = upload.statistics if before is None else before + upload.statistics
-        pool.said[upload.device] = said.scaled(min(RECENT / said.weight, 1.0))
+        pool.said[upload.device] = _recent(said)
         while len(pool.said) > 4 * MOST_VOTERS:
             pool.said.popitem(last=False)
         if len(pool.spoke) > 4 * MOST_VOTERS:
@@ -133,9 +132,6 @@ class Opinions:
         found = _minority(speaking, ridge)
         for device in found:
             del pool.spoke[device], pool.said[device]
-            _, length = pool.bans.get(device, (0.0, FIRST_BAN / 2))
-            length = min(2 * length, LONGEST_BAN)
-            pool.bans[device] = (now + length, length)
         if found:
             pool.quiet_until = now + PAUSE
         return found
@@ -149,6 +145,10 @@ class Opinions:
             pool.epoch = epoch
             pool.said.clear()
         return pool
+
+
+def _recent(said: SufficientStatistics) -> SufficientStatistics:
+    return said.scaled(min(RECENT / said.weight, 1.0))
 
 
 def _minority(said: dict[str, SufficientStatistics], ridge: float) -> list[str]:
