@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -10,10 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cans.learning import Choice, Latencies, policy_named
+from cans.learning import (
+    Choice,
+    Download,
+    Latencies,
+    PoolKey,
+    SufficientStatistics,
+    Upload,
+    policy_named,
+)
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.timing import Measured, Offline
+from cans.live.store import Store
+from cans.live.store.shares import is_banned
+from cans.live.wire.link import Link
+from cans.live.wire.messages import SyncRequest
 from cans.live.wire.terms import Terms
 from tests.live.faults import wait_until
 from tests.live.poison import (
@@ -30,7 +43,7 @@ from tests.live.poison import (
     shrinking,
 )
 from tests.live.poisoners import STRATEGIES, Liar, Truth
-from tests.live.running import running
+from tests.live.running import Running, running
 
 QUICK = ("x100", "/100", "bulk")
 NOISE = 0.05
@@ -93,7 +106,49 @@ def test_a_liar_is_found_and_named(tmp_path: Path, way: str) -> None:
             return any("says what no other does" in each for each in texts)
 
         wait_until(named, 60.0)
+        wait_until(lambda: is_taken_back(server.store(), "liar"), 10.0)
         liar.leave()
+
+
+def is_taken_back(store: Store, device: str) -> bool:
+    """Whether some pool does not believe a device for a while."""
+    keys = [account.key for account in store.accounts()]
+    with store._transaction() as transaction:
+        return any(is_banned(transaction, key, device, time.time()) for key in keys)
+
+
+def test_who_lied_is_not_believed_after_a_restart_of_the_server(tmp_path: Path) -> None:
+    """Three devices speak for themselves; the store remembers what the server has found."""
+    model, url = shrinking(0.0), f"sqlite:{tmp_path / 'pools.sqlite'}"
+    policy = policy_named("cans")
+    key = PoolKey(model.digest, model.table.version, policy.name, "link", "network:near")
+    rows, truth = model.table.link, nominal("fast-near")["link"]
+
+    def says(link: Link, device: str, number: int, factor: float = 1.0) -> Download:
+        row = number % LAYERS
+        one = SufficientStatistics.of(rows[row], float(truth[row]) * factor)
+        said = replace(one.scaled(9 / (9 + float(truth[row]) ** 2)), weight=1.0)
+        upload = Upload(device, "first", key, 0, number, said)
+        return link.sync(SyncRequest((upload,)), 10.0).result(10.0).pools[0].download
+
+    def weight(server: Running) -> float:
+        return float(server.store().downloads([key])[0].statistics.weight)
+
+    fresh = Terms(policy, fresh_pools=policy.fresh)
+    with running(model, terms=fresh, store=url, books=True) as server:
+        with closing(Link(server.address)) as link:
+            for number in range(60):
+                for device, factor in (("a", 1.0), ("b", 1.0), ("liar", 5.0)):
+                    says(link, device, number, factor)
+                time.sleep(0.01)
+        wait_until(lambda: is_taken_back(server.store(), "liar"), 10.0)
+    with running(model, terms=fresh, store=url, books=True) as server:
+        before = weight(server)
+        with closing(Link(server.address)) as link:
+            says(link, "liar", 60, 5.0)
+            assert weight(server) == before, "counted, kept, and not believed"
+            says(link, "a", 60)
+            assert weight(server) > before
 
 
 @pytest.mark.slow
