@@ -25,10 +25,12 @@ class Speakers:
         self.random = np.random.default_rng(seed)
         self.said, self.now = 0, 0.0
 
-    def says(self, device: str, factor: float = 1.0, epoch: int = 0,
-             sizes: tuple[float, ...] = (0.1, 0.3, 1.0)) -> list[str]:  # fmt: skip
+    def says(
+        self, device: str, factor: float = 1.0, epoch: int = 0,
+        sizes: tuple[float, ...] = (0.1, 0.3, 1.0), pace: float = 1.0,
+    ) -> list[str]:  # fmt: skip
         self.now += LEISURE
-        upload = Upload(device, "first", KEY, epoch, self.said, self.one(factor, sizes))
+        upload = Upload(device, "first", KEY, epoch, self.said, self.one(factor, sizes), pace)
         self.said += 1
         return self.opinions.heard(upload, epoch, RIDGE, self.now)
 
@@ -48,6 +50,23 @@ def test_one_liar_among_three_is_found(factor: float, sizes: tuple[float, ...]) 
     for _ in range(12):
         found += speakers.says("a") + speakers.says("b")
         found += speakers.says("liar", factor, sizes=sizes)
+    assert found == ["liar"]
+
+
+def test_who_followed_a_liar_does_not_vote_for_it() -> None:
+    """Its own pace follows the pool: it tells what the liar tells, and measures something else."""
+    speakers, found = Speakers(), []
+    for _ in range(12):
+        found += speakers.says("liar", 5.0) + speakers.says("newcomer")
+        found += speakers.says("follower", 5.0, pace=0.2)
+    assert found == ["liar"]
+
+
+def test_a_pace_does_not_hide_a_lie() -> None:
+    """Whoever is odd by what it tells is odd, whatever it says that it measured."""
+    speakers, found = Speakers(), []
+    for _ in range(12):
+        found += speakers.says("a") + speakers.says("b") + speakers.says("liar", 5.0, pace=0.2)
     assert found == ["liar"]
 
 

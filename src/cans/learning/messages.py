@@ -7,6 +7,7 @@ be told from a new one: sums are not idempotent, merging them must be.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from cans.learning.statistics import SufficientStatistics
@@ -45,8 +46,20 @@ class Upload:
     epoch: int
     sequence: int
     statistics: SufficientStatistics
+    pace: float = 1.0  # by which its latencies were divided: how many times its pool's they are
+
+    @property
+    def measured(self) -> SufficientStatistics:
+        """What the device measured itself, before it was brought to the level of its pool."""
+        if self.pace == 1.0:
+            return self.statistics
+        told = self.statistics
+        b, squares = told.b * self.pace, told.squares * self.pace**2
+        return SufficientStatistics(told.sigma, b, squares, told.weight, told.count)
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.pace < inf:
+            raise ValueError(f"a pace of {self.pace}")
         if self.epoch < 0 or self.sequence < 0:
             raise ValueError(
                 f"epoch {self.epoch} and sequence {self.sequence} must not be negative"

@@ -122,7 +122,8 @@ class PartLearner:
 
     def _named(self, sequence: int, statistics: SufficientStatistics) -> Upload:
         who = self.identity
-        return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics)
+        pace = float(self.state.physics.pace[0, self.number]) if self.state.physics.used else 1.0
+        return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics, pace)
 
     # --- adopting ---
 

@@ -1,12 +1,12 @@
 """What each device has said of a pool since it began, kept apart from the total.
 
 A pool is a sum, and a sum cannot tell afterwards whose word is in it. So a watched pool keeps the
-exact sums of each of its senders beside what devices are told. Whoever is found to lie is taken
-back whole, whatever came in between and in whatever order: the pool is read again from what the
-others have said, each counting for no more than all others together. If it has said more than all
-of them, they have come to take it for the average of their pool, and what they said is bent by it:
-then nothing is left of the pool. At most `MOST_SENDERS` are kept apart; those that were quiet
-longest are folded into a rest, whose word stays. Times are seconds by the server's clock.
+exact sums of each of its senders beside what devices are told: of what it measured, not of what it
+brought to the level of the pool, which follows a liar's. Whoever is found to lie is taken back
+whole, whatever came in between and in whatever order: the pool is read again from what the others
+have measured, each counting for no more than all others together. At most `MOST_SENDERS` are kept
+apart; those that were quiet longest are folded into a rest, whose word stays. Times are seconds by
+the server's clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.learning.edge import PoolContents, read_again, restarted
+from cans.learning.edge import PoolContents, read_again
 
 MOST_SENDERS = 64
 """Devices whose word is kept apart in one pool ..."""
@@ -38,7 +38,7 @@ class Share:
     """One device's word in one pool."""
 
     epoch: int  # of the pool; a share of an earlier one says nothing of this one
-    said: SufficientStatistics  # exact, however much of it was believed
+    said: SufficientStatistics  # as it measured it; exact, however much of it was believed
     time: float  # when it last spoke
     until: float = 0.0  # it is not believed before, as long as others speak
     banned: float = 0.0  # seconds that the last ban lasted
@@ -67,9 +67,9 @@ def note(rows: ShareRows, upload: Upload, pool: PoolContents, now: float) -> Non
     key, device = upload.key, upload.device
     before = rows.share(key, device)
     if before is None:
-        before = Share(-1, upload.statistics, now)
+        before = Share(-1, upload.measured, now)
     known = before.epoch == pool.epoch
-    said = before.said + upload.statistics if known else upload.statistics
+    said = before.said + upload.measured if known else upload.measured
     rows.put_share(key, device, replace(before, epoch=pool.epoch, said=said, time=now))
     if not known:
         _fold_the_quiet(rows, key, pool)
@@ -97,17 +97,14 @@ def take_back(
     rows: ShareRows, key: PoolKey, pool: PoolContents, liars: Iterable[str], now: float
 ) -> PoolContents:
     """The pool without what these devices have said since it began; they are banned."""
-    nothing, lies = SufficientStatistics.zero(pool.statistics.dimension), 0.0
+    nothing = SufficientStatistics.zero(pool.statistics.dimension)
     for device in liars:
         share = rows.share(key, device) or Share(-1, nothing, now)
-        lies += share.said.weight if share.epoch == pool.epoch else 0.0
         banned = min(max(2 * share.banned, FIRST_BAN), LONGEST_BAN)
         rows.put_share(key, device, Share(pool.epoch, nothing, now, now + banned, banned))
     shares = (rows.share(key, device) for device in rows.share_times(key))
     said = [each.said for each in shares if each is not None and each.epoch == pool.epoch]
     everything = sum((each.weight for each in said), 0.0)
-    if lies > everything:
-        return restarted(pool)
     kept = (each.scaled(_cap(each.weight, everything - each.weight)) for each in said)
     return read_again(pool, sum(kept, nothing))
 

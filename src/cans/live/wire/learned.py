@@ -25,6 +25,7 @@ MOST_UPLOADS = 64  # in one message
 LATEST = 2.0**33  # seconds since 1970 (the year 2242): no clock shows more
 LARGEST_INTEGER = 2**62  # of epochs, sequence numbers, counts: they fit a database column
 LATEST_EPOCH = 1_000_000  # of a pool: how often it was begun anew
+LEAST_PACE = 1e-3  # of a device's latencies, as a share of its pool's; the most is its inverse
 MOST_ROUNDS = 2**48  # of a pool: how many uploads it has merged
 
 Message = TypeVar("Message")
@@ -161,10 +162,14 @@ def upload_out(upload: Upload) -> Any:
         epoch=upload.epoch,
         sequence=upload.sequence,
         statistics=statistics_out(upload.statistics),
+        pace=0.0 if upload.pace == 1.0 else upload.pace,
     )
 
 
 def upload_in(message: Any) -> Upload:
+    pace = message.pace or 1.0
+    if not LEAST_PACE <= pace <= 1.0 / LEAST_PACE:
+        raise RemoteProtocolError(f"a pace of {pace}")
     return Upload(
         name(message.device, "device"),
         name(message.incarnation, "incarnation"),
@@ -172,6 +177,7 @@ def upload_in(message: Any) -> Upload:
         integer(message.epoch, "epoch"),
         integer(message.sequence, "sequence"),
         statistics_in(message.statistics),
+        pace,
     )
 
 

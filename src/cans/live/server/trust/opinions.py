@@ -3,9 +3,10 @@
 A pool is a sum, and a sum believes whoever says most: a lie that was there from the first day
 looks like noise. So the server remembers what each device has said since the pool began. Where
 more than half of those who spoke last agree, whoever is far from all of them is odd: the store
-takes back what it said, and does not believe it there for a while (`store/shares.py`). What is
-remembered here is a copy in memory, in which old words fade; after a restart it begins with what
-the store has. Times come in, seconds by the server's clock. All methods belong to one thread.
+takes back what it said, and does not believe it there for a while (`store/shares.py`). What devices
+measured is compared first: what they tell is at the level of their pool, and follows a liar's.
+What is remembered here is a copy in memory, in which old words fade; after a restart it begins with
+what the store has. Times come in, seconds by the server's clock. All methods belong to one thread.
 """
 
 from __future__ import annotations
@@ -64,13 +65,27 @@ class Opinion(NamedTuple):
         return found
 
 
+class Word(NamedTuple):
+    """What one device has said of a pool, the last of it."""
+
+    measured: SufficientStatistics
+    told: SufficientStatistics  # at the level of the pool: over the device's pace
+
+    def and_then(self, later: Word) -> Word:
+        return Word(self.measured + later.measured, self.told + later.told).recent()
+
+    def recent(self) -> Word:
+        share = min(RECENT / self.told.weight, 1.0)
+        return Word(self.measured.scaled(share), self.told.scaled(share))
+
+
 @dataclass
 class _Pool:
     """What was said of one pool since it began."""
 
     epoch: int = 0
     spoke: dict[str, float] = field(default_factory=dict)  # when each device was last believed
-    said: OrderedDict[str, SufficientStatistics] = field(default_factory=OrderedDict)
+    said: OrderedDict[str, Word] = field(default_factory=OrderedDict)
     insisting: str = ""  # who contradicted the pool, and nobody has spoken since
     quiet_until: float = 0.0
 
@@ -96,7 +111,8 @@ class Opinions:
             pool = self._pools.get(key) or self._remembered(key, share.epoch)
             known = pool.epoch != share.epoch or device in pool.said
             if device != REST and not known and share.said.weight > 0.0:
-                pool.spoke[device], pool.said[device] = share.time, _recent(share.said)
+                pool.spoke[device] = share.time
+                pool.said[device] = Word(share.said, share.said).recent()
                 pool.said.move_to_end(device, last=False)
 
     def insists(self, device: str, key: PoolKey, now: float) -> bool:
@@ -118,8 +134,8 @@ class Opinions:
             return []
         pool.spoke[upload.device] = now
         before = pool.said.pop(upload.device, None)
-        said = upload.statistics if before is None else before + upload.statistics
-        pool.said[upload.device] = _recent(said)
+        word = Word(upload.measured, upload.statistics)
+        pool.said[upload.device] = word.recent() if before is None else before.and_then(word)
         while len(pool.said) > 4 * MOST_VOTERS:
             pool.said.popitem(last=False)
         if len(pool.spoke) > 4 * MOST_VOTERS:
@@ -129,7 +145,8 @@ class Opinions:
         pool.quiet_until = now + LEISURE
         speaking = {name: said for name, said in pool.said.items()
                     if now - pool.spoke[name] < PRESENT}  # fmt: skip
-        found = _minority(speaking, ridge)
+        found = _minority({name: word.measured for name, word in speaking.items()}, ridge)
+        found = found or _minority({name: word.told for name, word in speaking.items()}, ridge)
         for device in found:
             del pool.spoke[device], pool.said[device]
         if found:
@@ -145,10 +162,6 @@ class Opinions:
             pool.epoch = epoch
             pool.said.clear()
         return pool
-
-
-def _recent(said: SufficientStatistics) -> SufficientStatistics:
-    return said.scaled(min(RECENT / said.weight, 1.0))
 
 
 def _minority(said: dict[str, SufficientStatistics], ridge: float) -> list[str]:

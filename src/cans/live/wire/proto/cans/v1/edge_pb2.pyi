@@ -35,20 +35,22 @@ class PoolKey(_message.Message):
     def __init__(self, model: _Optional[str] = ..., table: _Optional[str] = ..., policy: _Optional[str] = ..., part: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class Upload(_message.Message):
-    __slots__ = ("device", "incarnation", "key", "epoch", "sequence", "statistics")
+    __slots__ = ("device", "incarnation", "key", "epoch", "sequence", "statistics", "pace")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     device: str
     incarnation: str
     key: PoolKey
     epoch: int
     sequence: int
     statistics: Statistics
-    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
+    pace: float
+    def __init__(self, device: _Optional[str] = ..., incarnation: _Optional[str] = ..., key: _Optional[_Union[PoolKey, _Mapping]] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., pace: _Optional[float] = ...) -> None: ...
 
 class Download(_message.Message):
     __slots__ = ("key", "epoch", "statistics", "round", "acknowledged", "time", "refused")
