@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from cans.learning import Context, DeviceLearner, Latencies, policy_named
 from cans.learning.congestion import (
     DELAYED,
+    RESTLESS,
     Load,
     LoadMeter,
     Overrun,
     aged,
     drained,
     expected_wait,
+    not_of_this_moment,
     stay_with,
     toll,
+    usual_wait,
     worth_asking,
 )
 from cans.learning.edge import EdgeAggregator
@@ -61,6 +64,33 @@ def test_a_question_is_asked_where_it_may_pay() -> None:
     assert not worth_asking(BUSY, 20.0, 2.0, 1e4), "no wait is so long that it would not go there"
     assert not worth_asking(BUSY, 0.1, 2.0, 30.0)
     assert not worth_asking(BUSY._replace(workers=inf), 20.0, 2.0, 30.0)
+
+
+def test_no_question_where_waits_hardly_ever_exceed_what_the_server_gains() -> None:
+    used = BUSY._replace(utilisation=0.6)
+    assert worth_asking(used, 10.0, 0.3, 20.0)
+    assert not worth_asking(used, 10.0, 2.0, 20.0), "waits above 20 ms are rare, and it takes 2"
+    assert worth_asking(used, 10.0, 2.0, 2.0), "near a tie every wait matters"
+
+
+def test_a_load_that_is_not_of_this_moment_counts_with_the_usual_wait() -> None:
+    told = Load(wait_ms=0.0, utilisation=0.6, arrivals=60.0, joined=12, workers=1)
+    usual = usual_wait(told)
+    assert usual == pytest.approx(0.5 * 10.0 * 0.6 / 0.4), "M/D/1"
+    assert not_of_this_moment(told).wait_ms == usual, "whatever it was a moment ago"
+    assert not_of_this_moment(told._replace(wait_ms=20.0)).wait_ms == usual
+    assert not_of_this_moment(told._replace(wait_ms=900.0)).wait_ms == 900.0, "that has not passed"
+    assert usual_wait(told._replace(joined=1)) == 0.0, "nobody else"
+    assert usual_wait(told._replace(utilisation=1.0, joined=3)) == pytest.approx(2 * 1e3 / 60)
+    assert usual_wait(told._replace(workers=4)) < usual
+    assert usual_wait(told._replace(workers=inf)) == usual_wait(Load()) == 0.0
+
+
+def test_who_has_changed_its_choice_changes_it_again_only_for_more() -> None:
+    scores, charge = np.array([100.0, 94.0]), np.array([0.0, 1.0])
+    assert stay_with(0, 1, scores, charge) == 1, "nobody waits: every gain counts"
+    assert stay_with(0, 1, scores, charge, RESTLESS) == 0
+    assert stay_with(0, 1, np.array([100.0, 80.0]), charge, RESTLESS) == 1
 
 
 def test_the_meter_finds_utilisation_and_arrivals() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cans.errors import InputError, RemoteProtocolError
 from cans.learning import Choice, Context, DeviceLearner, Latencies, PartitionTable
-from cans.learning.congestion import Load
+from cans.learning.congestion import Load, usual_wait
 from cans.learning.constraints import Constraints
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
@@ -77,10 +77,14 @@ def test_what_was_told_counts_less_the_older_it_is() -> None:
     told = ToldLoad(lambda: now[0])
     assert told.now(0) is None
     told.tell(0, BUSY)
-    assert told.now(0) == BUSY
+    usual = BUSY._replace(wait_ms=usual_wait(BUSY))
+    assert told.now(0) == usual, "the wait of that moment has passed"
     assert told.now(1) is None, "of another server nothing is known"
     told.tell(0, None)
-    assert told.now(0) == BUSY
+    assert told.now(0) == usual
+    long = BUSY._replace(wait_ms=5_000.0)
+    told.tell(0, long)
+    assert told.now(0) == long, "so long a wait has not"
     now[0] += 60.0
     later = told.now(0)
     assert later is not None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heapify, heapreplace
-from math import exp, inf
+from math import exp, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -35,13 +35,21 @@ DELAYED = 0.6
 the server emptier for it; of open arrivals it would be all."""
 
 LONG = 3.0
-"""A wait of so many times the usual one is so rare that nobody asks for fear of it."""
+"""A wait of so many times the usual one and a request's own time is no accident of the moment."""
+
+ALIKE = 0.5
+"""The wait behind requests that take equally long, as a share of that behind exponential ones
+(Pollaczek and Khinchin): those of one back-end do."""
 
 ASK_ABOVE = 0.3
 """Below this utilisation nobody asks before sending: there is nobody to collide with."""
 
 CLEARLY = 0.15
 """A choice is left for one that is better by more than this share, or by more than waiting adds."""
+
+RESTLESS, RESTLESS_KEPT = 0.08, 0.998
+"""A device that has changed its choice asks for so much more before it changes again, and for less
+with every inference: where choices are near each other a fleet settles instead of alternating."""
 
 OVERRUN_SHARE, OVERRUN_KEPT = 0.3, 0.95
 """How much the last wait counts in a device's overrun, and how much of that is left after an
@@ -85,6 +93,34 @@ def drained(load: Load, after_ms: Array) -> Array:
     return result
 
 
+def usual_wait(load: Load) -> float:
+    """Milliseconds that requests wait on average at this utilisation (M/D/c, by Sakasegawa's
+    approximation), and no longer than behind all the others.
+
+    >>> round(usual_wait(Load(utilisation=0.5, arrivals=50.0, joined=9)), 6)
+    5.0
+    """
+    if load.arrivals <= 0.0 or load.workers == inf:
+        return 0.0
+    spare = max(1.0 - load.utilisation, SPARE)
+    crowding = ALIKE * load.utilisation ** (sqrt(2.0 * (load.workers + 1.0)) - 1.0) / spare
+    return _one_request(load) * min(crowding, load.joined - 1.0)
+
+
+def _one_request(load: Load) -> float:
+    """Milliseconds by which a request lengthens the wait of those behind it."""
+    return 1e3 * load.utilisation / load.arrivals if load.arrivals > 0.0 else 0.0
+
+
+def not_of_this_moment(load: Load) -> Load:
+    """What to count with of a load that was told a while ago: the usual wait. The one of that
+    moment has passed, and whoever goes by it moves as all others do who heard the same. Unless it
+    was so long that it cannot have passed."""
+    usual = usual_wait(load)
+    lasts = load.wait_ms > LONG * (usual + _one_request(load))
+    return load if lasts else load._replace(wait_ms=usual)
+
+
 def expected_wait(running: Iterable[float], queued: Iterable[float], workers: float) -> float:
     """Milliseconds until a request that came now would be started, first come, first served:
     behind what is still to be done of those that run, and behind those that wait.
@@ -118,24 +154,26 @@ def toll(service: Array, load: Load) -> Array:
     return result
 
 
-def stay_with(before: int, best: int, scores: Array, charge: Array) -> int:
-    """The choice to take in a crowd: the one of last time, unless the best is clearly better. Waits
-    vary from one moment to the next; who follows each of them makes them vary more. Where nobody
-    waits there is no `charge`, and the best is taken."""
+def stay_with(before: int, best: int, scores: Array, charge: Array, restless: float = 0.0) -> int:
+    """The choice to take in a crowd: the one of last time, unless the best is clearly better, and
+    the more clearly the more `restless` the device has been. Waits vary from one moment to the
+    next; who follows each of them makes them vary more. Where nobody waits there is no `charge`,
+    and the best is taken."""
     clearly = min(CLEARLY * scores[best], max(charge[before], charge[best]))
+    clearly += restless * scores[best]
     return before if scores[before] <= scores[best] + clearly else best
 
 
 def worth_asking(load: Load, service_ms: float, round_trip_ms: float, gain_ms: float) -> bool:
     """Whether to ask for the present wait before choosing: only a server that others use is worth
-    it, and only where the wait varies by more than the question takes and may be longer than what
-    is gained by the server, so that the answer makes a difference."""
+    it, and only where that saves more than the question takes. It saves what the wait exceeds the
+    gain of having a server by; waits are taken for exponential beyond those who find it free."""
     used = max(load.utilisation, load.recent, 0.5 * (load.inside >= load.workers))
-    if used < ASK_ABOVE or load.workers == inf or load.joined <= 1:
+    if used < ASK_ABOVE or load.workers == inf or load.joined <= 1 or gain_ms <= 0.0:
         return False
     spare = max(1.0 - used, SPARE)
-    varies = service_ms * used / (load.workers * spare)
-    return varies > round_trip_ms and 0.0 < gain_ms < LONG * varies
+    typical = ALIKE * service_ms / (load.workers * spare)
+    return typical > 0.0 and used * typical * exp(-gain_ms / typical) > round_trip_ms
 
 
 class Overrun:

@@ -12,7 +12,15 @@ from cans.learning.arithmetic import choosing, linear, physical
 from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import Load, Overrun, drained, stay_with, toll
+from cans.learning.congestion import (
+    RESTLESS,
+    RESTLESS_KEPT,
+    Load,
+    Overrun,
+    drained,
+    stay_with,
+    toll,
+)
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
@@ -78,6 +86,7 @@ class DeviceLearner:
         self._frame = 0
         self._overrun = Overrun()
         self._taken: int | None = None  # the last choice that was made in a crowd
+        self._restless = 0.0  # the more, the shorter ago that changed
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
 
@@ -145,7 +154,7 @@ class DeviceLearner:
             return self._made(index, tied, float(scores[index]))
         before = self._taken
         if before is not None and (allowed is None or allowed[before]):
-            index = stay_with(before, index, scores, charge.sum(axis=0))
+            index = stay_with(before, index, scores, charge.sum(axis=0), self._restless)
         beyond = self._overrun.milliseconds if context.load.joined > 1 else 0.0
         return _charged(self._made(index, tied, float(scores[index])), charge, beyond)
 
@@ -173,6 +182,8 @@ class DeviceLearner:
         """How long a request waited for a worker, beside what was assumed when it was chosen."""
         if not self.load_aware:
             return
+        changed = self._taken is not None and self._taken != choice.row
+        self._restless = RESTLESS if changed else RESTLESS_KEPT * self._restless
         self._taken = choice.row
         if choice.row == self.table.local:
             self._overrun.stayed()

@@ -16,7 +16,7 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import Load, worth_asking
+from cans.learning.congestion import Load, not_of_this_moment, worth_asking
 from cans.learning.device import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import PoolKey, Upload
@@ -179,7 +179,7 @@ class _Play:
         told = self.server.told(time)
         takes = self.crowd.quote_ms
         ask = self.crowd.quotes and worth_asking(told, learner.server_ms, takes, learner.gain_ms)
-        return (self.server.load(time), True) if ask else (told, False)
+        return (self.server.load(time), True) if ask else (not_of_this_moment(told), False)
 
     def _choose(self, number: int, device: int, total: Array, load: Load | None) -> Choice:
         episode, table = self.episode, self.world.table

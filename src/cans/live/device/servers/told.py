@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
-from cans.learning.congestion import Load, aged
+from cans.learning.congestion import Load, aged, not_of_this_moment
 
 
 class _Told(NamedTuple):
@@ -32,7 +32,7 @@ class ToldLoad:
         last = self._last
         if last is None or last.server != server:
             return None
-        return aged(last.load, self._clock() - last.at)
+        return not_of_this_moment(aged(last.load, self._clock() - last.at))
 
     @property
     def at(self) -> float:
