@@ -77,7 +77,8 @@ def met(fleets: dict[str, Any]) -> dict[str, bool]:
     """Every run of every fleet is back in time, and was steady before."""
     every = range(len(SEEDS))
     return {
-        what: all(each[what] == len(every) for each in fleets.values()) for what in ("back", "steady")
+        what: all(each[what] == len(every) for each in fleets.values())
+        for what in ("back", "steady")
     }
 
 

@@ -63,3 +63,34 @@ def with_weights_beside(path: Path, folder: str = "layers", **more: int) -> Path
         tensor.external_data.add(key="location", value=location)
     onnx.save(model, str(path))
     return path
+
+
+def fully_connected(
+    path: Path, width: int = 512, layers: int = 3, mixes_rows: bool = False
+) -> Path:
+    """Products of one row each, the batch fixed to one; random weights. `mixes_rows`: a row's
+    outputs depend on the others of its batch."""
+    rng = np.random.default_rng(0)
+    nodes, weights, name = [], [], "input"
+    for i in range(layers):
+        values = (rng.standard_normal((width, width)) / np.sqrt(width / 2)).astype(np.float32)
+        weights.append(numpy_helper.from_array(values, f"w{i}"))
+        nodes.append(helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"]))
+        nodes.append(helper.make_node("Relu", [f"m{i}"], [f"r{i}"]))
+        name = f"r{i}"
+    shape = numpy_helper.from_array(np.array([1, -1], dtype=np.int64), "shape")
+    weights.append(shape)
+    nodes.append(helper.make_node("Reshape", [name, "shape"], ["flat"]))
+    axis = 0 if mixes_rows else 1
+    nodes.append(helper.make_node("LogSoftmax", ["flat"], ["soft"], axis=axis))
+    nodes.append(helper.make_node("Add", ["flat", "soft"], ["scores"]))
+    graph = helper.make_graph(
+        nodes,
+        "fully_connected",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, width])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, width])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+    return path

@@ -104,7 +104,7 @@ def usual_wait(load: Load) -> float:
         return 0.0
     spare = max(1.0 - load.utilisation, SPARE)
     crowding = ALIKE * load.utilisation ** (sqrt(2.0 * (load.workers + 1.0)) - 1.0) / spare
-    return _one_request(load) * min(crowding, load.joined - 1.0)
+    return float(_one_request(load) * min(crowding, load.joined - 1.0))
 
 
 def _one_request(load: Load) -> float:

@@ -103,6 +103,10 @@ def serve(
     provider: ProviderOption = None,
     optimisation: OptimisationOption = "all",
     queue: Annotated[int, typer.Option(help="Requests that may wait for a worker.")] = 16,
+    batch: Annotated[
+        int,
+        typer.Option(help="Waiting requests of one cut that may run together, if faster; 1: none."),
+    ] = 1,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Back-ends on a Ray cluster; or local."),
@@ -199,7 +203,7 @@ def serve(
         raise InputError(f"--{min(chosen).replace('_', '-')} is of replicas: it needs --cluster")
     options = ServerOptions(
         terms, listen, store, token_file, _server_tls(tls_cert, tls_key, tls_client_ca),
-        queue=queue, largest_message=max_message_mb << 20, keep_days=keep_days, **more,
+        queue=queue, batch=batch, largest_message=max_message_mb << 20, keep_days=keep_days, **more,
     )  # fmt: skip
     cutting = _cutting(max_tensors, max_points, image, shape or [])
     if not model and model_dir is None and accept_models is None:

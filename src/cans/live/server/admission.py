@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 
 from cans.errors import Busy
 
@@ -35,6 +36,7 @@ class Admission:
         self.workers = workers
         self.queue = queue
         self._running: set[Ticket] = set()
+        self._riding: set[Ticket] = set()  # run together with one of those
         self._waiting: dict[str, list[Ticket]] = {}  # by device, in order
         self._expected: dict[Hashable, float] = {}
         self._refusals: dict[Hashable, int] = {}  # of jobs of a kind since one was taken in
@@ -44,7 +46,7 @@ class Admission:
     @property
     def inside(self) -> int:
         """Jobs that are running or waiting."""
-        return self.running + self.waiting
+        return self.running + len(self._riding) + self.waiting
 
     @property
     def running(self) -> int:
@@ -66,10 +68,10 @@ class Admission:
     def wait_ms(self, device: str = "") -> float:
         """How long a job of this device, admitted now, would wait for a worker: behind its own, and
         behind as many of every other device."""
-        if self.inside < self.workers:
+        if self.running + self.waiting < self.workers:
             return 0.0
         turn = len(self._waiting.get(device, ())) + 1
-        ahead = sum(each.expected_ms for each in self._running)
+        ahead = sum(each.expected_ms for each in (*self._running, *self._riding))
         for other, line in self._waiting.items():
             ahead += sum(each.expected_ms for each in (line if other == device else line[:turn]))
         return ahead / self.workers
@@ -81,22 +83,33 @@ class Admission:
         waiting = [line[0] for other, line in self._waiting.items() if other != device]
         return running, waiting
 
+    def riding(self, device: str) -> int:
+        """Jobs of others that run together with one that `ahead` counts."""
+        return sum(each.device != device for each in self._riding)
+
     def admit(
-        self, kind: Hashable, remaining_ms: float | None, device: str = "", weight: float = 1.0
+        self,
+        kind: Hashable,
+        remaining_ms: float | None,
+        device: str = "",
+        weight: float = 1.0,
+        alone_ms: float = 0.0,
     ) -> tuple[Ticket, Ticket | None]:
         """Take a job in, or raise `Busy`. Returns its ticket, and that of the job which loses its
-        place in a full queue to it: the last one of the device that has most waiting."""
+        place in a full queue to it: the last one of the device that has most waiting. `alone_ms`:
+        what it takes if it runs with no other; it must be done in time even then."""
         expected = self.expected_ms(kind)
         if remaining_ms is not None:
             # Nobody times what is refused: one run that was slow by accident (a process that was
             # stopped, a session that was built) must not keep all others out for ever.
             doubts = self._refusals.get(kind, 0)
-            needed = self.wait_ms(device) + expected / 2**doubts
+            takes = max(expected, alone_ms)
+            needed = self.wait_ms(device) + takes / 2**doubts
             if needed > remaining_ms:
-                self._refusals[kind] = min(doubts + (expected > remaining_ms), _MOST_DOUBTS)
+                self._refusals[kind] = min(doubts + (takes > remaining_ms), _MOST_DOUBTS)
                 raise Busy(f"would take {needed:.0f} ms, the deadline is in {remaining_ms:.0f} ms")
         displaced = None
-        if self.inside >= self.workers + self.queue:
+        if self.running + self.waiting >= self.workers + self.queue:
             displaced = self._longest_line(len(self._waiting.get(device, ())))
             if displaced is None:
                 raise Busy(f"{self.inside} requests are waiting or running; answer locally")
@@ -126,6 +139,20 @@ class Admission:
             self._finish = {who: at for who, at in self._finish.items() if at > self._now}
         return ticket
 
+    def company(self, ticket: Ticket) -> list[Ticket]:
+        """Waiting jobs of the same kind, in turn, that could run together with one that has just
+        begun: none that would overtake a job of another kind."""
+        waiting = [each for line in self._waiting.values() for each in line]
+        first = min((each.start for each in waiting if each.kind != ticket.kind), default=inf)
+        same = (each for each in waiting if each.kind == ticket.kind and each.start <= first)
+        return sorted(same, key=lambda each: each.start)
+
+    def ride(self, ticket: Ticket) -> None:
+        """A waiting job runs together with one that has just begun."""
+        self.withdraw(ticket)
+        self._riding.add(ticket)
+        self._now = max(self._now, ticket.start)
+
     def again(self, ticket: Ticket) -> None:
         """A running job goes back to the head of its device's line: its worker is gone."""
         self._running.discard(ticket)
@@ -148,8 +175,10 @@ class Admission:
         return found
 
     def finished(self, ticket: Ticket, compute_ms: float | None) -> None:
-        """A running job has left; None: it failed."""
+        """A running job has left; None: it failed. Of a batch each has its share of the time: what
+        one more of them costs."""
         self._running.discard(ticket)
+        self._riding.discard(ticket)
         if compute_ms is not None:
             before = self._expected.get(ticket.kind, compute_ms)
             self._expected[ticket.kind] = before + _SMOOTHING * (compute_ms - before)

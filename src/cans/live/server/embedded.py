@@ -43,6 +43,7 @@ class Server:
         hyperparameters: Hyperparameters | None = None,
         workers: int | None = None,
         threads: int = 1,
+        batch: int = 1,
         provider: str | Sequence[str] = (),
         token_file: str | PathLike[str] | None = None,
         tls: ServerTls | None = None,
@@ -55,7 +56,8 @@ class Server:
         accept_models: a folder for models that devices give; None: none are taken.
         hyperparameters: the numbers of the policy; None: the defaults.
         workers: back-ends that run at a time; None: one per core. threads: of one back-end; 0: all
-        cores. provider: NAME[,KEY=VALUE] of what executes back-ends, or several in order.
+        cores. batch: requests of one model and cut that may run together if they wait and that is
+        faster; 1: none. provider: NAME[,KEY=VALUE] of what executes back-ends, or several in order.
         token_file: who may join, lines `device token [weight]`; None: everyone.
         tls: how to encrypt; None: not at all.
         """
@@ -66,6 +68,7 @@ class Server:
         self._options = ServerOptions(
             terms, listen, store, None if token_file is None else Path(token_file), tls,
             workers=(os.cpu_count() or 1) if workers is None else workers, drain_seconds=2.0,
+            batch=batch,
         )  # fmt: skip
         self._options.warn_if_open(strict=False)
         self._host = listen.rpartition(":")[0]

@@ -42,6 +42,7 @@ from cans.live.wire.terms import Terms
 from cans.live.wire.tls import ServerTls
 
 _log = logging.getLogger(__name__)
+MOST_TOGETHER = 64  # requests in one run
 SLACK = 64 << 10  # bytes of a message beside its tensors: header, uploads, padding
 
 
@@ -57,6 +58,7 @@ class ServerOptions:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # back-ends at a time
     cluster: ClusterOptions | None = None  # back-ends as actors of a Ray cluster; None: threads
     queue: int = 16  # requests that may wait for a worker
+    batch: int = 1  # requests of one kind that may run together, where that is faster; 1: none
     largest_message: int = 64 << 20  # bytes; VGG-16's largest crossing tensor has 12.8 MB
     in_flight: int = 128 << 20  # bytes of requests at a time, of all callers
     quotas: QuotaOptions = field(default_factory=QuotaOptions)
@@ -68,6 +70,10 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if self.workers < 1 or self.queue < 0 or self.largest_message < 1 << 16:
             raise InputError("need at least 1 worker, a queue of 0 or more, messages of 64 KB")
+        if not 1 <= self.batch <= MOST_TOGETHER:
+            raise InputError(f"--batch must be 1 to {MOST_TOGETHER}, not {self.batch}")
+        if self.batch > 1 and self.cluster is not None:
+            raise InputError("--batch and --cluster do not go together")
         if not self.keep_days >= 1.0:
             raise InputError("--keep-days must be at least 1")
 
@@ -132,7 +138,7 @@ class EdgeServer:
 
     def _pool(self) -> BackEndPool:
         if self.options.cluster is None:
-            return Workers(self.options.workers, self.options.queue)
+            return Workers(self.options.workers, self.options.queue, batch=self.options.batch)
         from cans.live.server.cluster.pool import ClusterPool
 
         return ClusterPool(lambda: self.catalogue.models, self.options.cluster, self.options.queue)

@@ -15,12 +15,13 @@ from contextlib import suppress
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
-from cans.errors import Busy, RunError, Unreachable
+from cans.errors import Busy, CansError, RunError, Unreachable
 from cans.learning.congestion import Load, LoadMeter, expected_wait
 from cans.live.server.admission import Admission, Ticket
 from cans.live.server.backends import Answer, Work
+from cans.live.server.crowd.batches import Batches, deadlines
 from cans.live.server.metrics import Histogram
-from cans.live.split import Array
+from cans.live.split import Array, Arrays
 from cans.live.usage import Usage
 
 NOBODY = "nobody can run this model just now; answer locally"
@@ -33,6 +34,7 @@ class Ran(NamedTuple):
     outputs: dict[str, Array]
     compute_ms: float
     settled: bool  # False: something was being built meanwhile
+    together: bool = False  # with others, and this is its share of the time
 
 
 class RunnerGone(RunError):
@@ -56,6 +58,7 @@ class _Job:
         self.answer: asyncio.Future[Answer] = self.loop.create_future()
         self.arrived = self.began = perf_counter()
         self.tries = 0
+        self.takes_ms = 0.0  # with all that run together with it; 0: as long as its kind does
 
 
 class Workers:
@@ -68,7 +71,10 @@ class Workers:
         queue: int,
         queue_ms: Histogram | None = None,
         on_gone: Callable[[Runner], None] = lambda _: None,
+        batch: int = 1,
     ) -> None:
+        """`batch`: requests of one kind that may run together here, where that is faster."""
+        self.batches = Batches(batch) if batch > 1 else None
         self.admission = Admission(0, queue)
         self.queue_ms = queue_ms or Histogram()
         self._on_gone = on_gone
@@ -127,13 +133,15 @@ class Workers:
             if not (running or waiting or announced):  # with every answer: what is usual is cheap
                 return self._meter.load(now, 0.0, joined, 0)
             typical = self._typical_ms(now)
-            takes = [self.admission.expected_ms(each.kind) or typical for each in running]
-            began = [self._jobs[each].began for each in running]
-            left = [max(ms - 1e3 * (now - at), 0.0) for ms, at in zip(takes, began, strict=True)]
+            left = []
+            for each in running:
+                job = self._jobs[each]
+                takes = job.takes_ms or self.admission.expected_ms(each.kind) or typical
+                left.append(max(takes - 1e3 * (now - job.began), 0.0))
             waits = (self.admission.expected_ms(each.kind) or typical for each in waiting)
             queued = [*waits, *announced]
             wait_ms = expected_wait(left, queued, workers)
-            inside = len(left) + len(queued)
+            inside = len(left) + self.admission.riding(device) + len(queued)
             return self._meter.load(now, wait_ms, joined, inside)
 
     async def run(self, work: Work) -> Answer:
@@ -141,8 +149,9 @@ class Workers:
         with self._changed:
             if not self.admission.workers:
                 raise Busy(NOBODY)
+            alone_ms = 0.0 if self.batches is None else self.batches.takes_ms(work)
             ticket, displaced = self.admission.admit(
-                kind, work.remaining_ms, work.device, work.weight
+                kind, work.remaining_ms, work.device, work.weight, alone_ms
             )
             job = self._jobs[ticket] = _Job(work, ticket)
             self._meter.arrived(job.arrived)
@@ -163,44 +172,92 @@ class Workers:
     # --- in the threads ---
 
     def _serve(self, runner: Runner) -> None:
-        while (job := self._next()) is not None:
+        while jobs := self._next(runner):
             start = perf_counter()
-            ran: Ran | None = None
-            error: BaseException | None = None
+            results: list[Ran | BaseException]
             try:
-                ran = runner.run(job.work)
+                results = self._results(runner, jobs)
             except RunnerGone as gone:
-                self._hand_back(job, gone)
+                self._hand_back(jobs[0], gone)
                 self._on_gone(runner)
                 return
-            except BaseException as raised:  # its caller is told, whatever it is, not this thread
-                error = raised
             end = perf_counter()
-            with self._changed:
-                del self._jobs[job.ticket]
-                self.admission.finished(job.ticket, None if error else (end - start) * 1e3)
-                self._meter.running(end, self.admission.running)
-                if ran is not None:  # all but computing: waiting, and the way to a runner and back
-                    queue_ms = max((end - job.arrived) * 1e3 - ran.compute_ms, 0.0)
-                    self.queue_ms.add(queue_ms)
-            if ran is None:
-                self._end(job, error or RuntimeError("no result"))
-            else:
-                self._end(job, Answer(ran.outputs, ran.compute_ms, queue_ms, not ran.settled))
+            for job, answer in zip(jobs, self._left(jobs, results, start, end), strict=True):
+                self._end(job, answer)
         self._on_gone(runner)
 
-    def _next(self) -> _Job | None:
-        """The next job; None: this worker ends."""
+    @staticmethod
+    def _results(runner: Runner, jobs: Sequence[_Job]) -> list[Ran | BaseException]:
+        """What came of each; whatever is raised is told to its caller, not to this thread."""
+        try:
+            if len(jobs) > 1 and isinstance(runner, Here):
+                return runner.run_together([each.work for each in jobs])
+            return [runner.run(jobs[0].work)]
+        except RunnerGone:
+            raise
+        except BaseException as raised:
+            return [raised for _ in jobs]
+
+    def _left(
+        self, jobs: Sequence[_Job], results: Sequence[Ran | BaseException], start: float, end: float
+    ) -> list[Answer | BaseException]:
+        """These jobs are done: their answers."""
+        answers: list[Answer | BaseException] = []
+        share_ms = (end - start) * 1e3 / len(jobs)
+        with self._changed:
+            for job, ran in zip(jobs, results, strict=True):
+                del self._jobs[job.ticket]
+                if isinstance(ran, BaseException):
+                    self.admission.finished(job.ticket, None)
+                    answers.append(ran)
+                    continue
+                self.admission.finished(job.ticket, share_ms)
+                # All but computing: waiting, and the way to a runner and back.
+                queue_ms = max((end - job.arrived) * 1e3 - ran.compute_ms, 0.0)
+                self.queue_ms.add(queue_ms)
+                answers.append(Answer(ran.outputs, ran.compute_ms, queue_ms, not ran.settled))
+            self._meter.running(end, self.admission.running)
+            self._learn_of_batches(jobs, results, 1e3 * (end - start))
+        return answers
+
+    def _learn_of_batches(
+        self, jobs: Sequence[_Job], results: Sequence[Ran | BaseException], milliseconds: float
+    ) -> None:
+        if self.batches is None:
+            return
+        work = jobs[0].work
+        ran = [each for each in results if isinstance(each, Ran)]
+        if len(jobs) > 1 and not any(each.together for each in ran):
+            self.batches.failed(work)
+        elif len(ran) == len(jobs) and all(each.settled for each in ran):
+            self.batches.ran(work, len(jobs), milliseconds)
+
+    def _next(self, runner: Runner) -> list[_Job]:
+        """The next job, and those that run together with it; none: this worker ends."""
         with self._changed:
             while (ticket := self.admission.next()) is None:
                 if self._closing or self.admission.workers > self._most:
                     self.admission.workers -= 1
-                    return None
+                    return []
                 self._changed.wait()
-            job = self._jobs[ticket]
-            job.began = perf_counter()
-            self._meter.running(job.began, self.admission.running)
-            return job
+            jobs = [self._jobs[ticket]]
+            jobs[0].began = perf_counter()
+            if self.batches is not None and isinstance(runner, Here):
+                jobs += self._company(jobs[0], self.batches)
+            self._meter.running(jobs[0].began, self.admission.running)
+            return jobs
+
+    def _company(self, job: _Job, batches: Batches) -> list[_Job]:
+        """Jobs that already wait and run together with this one."""
+        waiting = [self._jobs[each] for each in self.admission.company(job.ticket)]
+        several = [job, *waiting][: batches.most]
+        waited = [1e3 * (job.began - each.arrived) for each in several]
+        size = batches.size(job.work, deadlines([each.work for each in several], waited))
+        job.takes_ms = batches.takes_ms(job.work, size) if size > 1 else 0.0
+        for each in several[1:size]:
+            each.began = job.began
+            self.admission.ride(each.ticket)
+        return several[1:size]
 
     def _hand_back(self, job: _Job, gone: RunnerGone) -> None:
         """A runner is gone with a job in its hands: another does it, if there is one."""
@@ -251,12 +308,48 @@ class Here:
 
     def run(self, work: Work) -> Ran:
         start = perf_counter()
-        model, codec = work.model, work.model.codecs[work.point, work.codec]
-        crossing = {
-            name: codec.decode(data, shape, dtype)
-            for (name, shape, dtype), data in zip(work.specs(), work.tensors, strict=True)
-        }
-        run = model.executor.run_back(work.point, crossing)
-        usage = self._usage.setdefault(model.digest, Usage(model.executor, "back"))
-        usage.used(work.point)
+        run = work.model.executor.run_back(work.point, _decoded(work))
+        self._used(work)
         return Ran(run.outputs, (perf_counter() - start) * 1e3, run.settled)
+
+    def run_together(self, works: Sequence[Work]) -> list[Ran | BaseException]:
+        """One batch of several requests for the same back-end; one that cannot be read fails alone,
+        and if the batch does, each is run for itself."""
+        start = perf_counter()
+        crossings: dict[int, Arrays] = {}
+        results: dict[int, Ran | BaseException] = {}
+        for number, work in enumerate(works):
+            try:
+                crossings[number] = _decoded(work)
+            except Exception as error:  # its caller is told
+                results[number] = error
+        executor, point = works[0].model.executor, works[0].point
+        try:
+            runs = executor.run_together(point, list(crossings.values())) if crossings else []
+        except CansError:
+            results |= {number: self._alone(works[number]) for number in crossings}
+        else:
+            share_ms = (perf_counter() - start) * 1e3 / len(works)
+            for number, run in zip(crossings, runs, strict=True):
+                results[number] = Ran(run.outputs, share_ms, run.settled, together=True)
+                self._used(works[number])
+        return [results[number] for number in range(len(works))]
+
+    def _alone(self, work: Work) -> Ran | BaseException:
+        try:
+            return self.run(work)
+        except Exception as error:
+            return error
+
+    def _used(self, work: Work) -> None:
+        usage = self._usage.setdefault(work.model.digest, Usage(work.model.executor, "back"))
+        usage.used(work.point)
+
+
+def _decoded(work: Work) -> dict[str, Array]:
+    """The tensors of a request."""
+    codec = work.model.codecs[work.point, work.codec]
+    return {
+        name: codec.decode(data, shape, dtype)
+        for (name, shape, dtype), data in zip(work.specs(), work.tensors, strict=True)
+    }

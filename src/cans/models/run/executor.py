@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from statistics import median
 from threading import Lock, Thread
@@ -14,12 +14,12 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from cans.errors import InputError, RunError
+from cans.errors import InputError, ModelError, RunError
 from cans.models.onnx.model import Model
 from cans.models.onnx.tensors import Tensor
 from cans.models.points.points import Point
-from cans.models.run import background
-from cans.models.run.half_cache import BACK, FRONT, Dedicated, HalfCache, Key
+from cans.models.run import background, batching
+from cans.models.run.half_cache import BACK, BATCH, FRONT, Dedicated, HalfCache, Key
 from cans.models.run.inputs import random_inputs
 from cans.models.run.runtime import RuntimeOptions
 from cans.models.run.sessions import Session, open_session
@@ -141,6 +141,29 @@ class Executor:
         outputs = {n: made[n] for n in self.model.outputs if n not in point.outputs}
         return BackResult(**vars(run), outputs=outputs)
 
+    def run_together(self, point_index: int, crossings: Sequence[Arrays]) -> list[BackResult]:
+        """The back-ends of several requests in one run, after `try_batches` has found that good.
+        Each result has its share of the time."""
+        point = self._point(point_index)
+        found = self._halves.get((BATCH, point.index))
+        if found is None:
+            raise RunError(f"no batches are run at point {point.index}")
+        rows = [checked_arrays(each, point.tensors, "crossing tensor") for each in crossings]
+        how = Implementation([found.session], [f"batch of {point.name}"], None)
+        run, made = self._run((BATCH, point.index), how, batching.joined(rows))
+        wanted = [n for n in self.model.outputs if n not in point.outputs]
+        parts = batching.parted({name: made[name] for name in found.session.outputs}, len(rows))
+        if parts is None:
+            raise RunError(f"a batch at point {point.index} gave other outputs than single runs")
+        share = replace(
+            run, seconds=run.seconds / len(rows), steady_seconds=run.steady_seconds / len(rows)
+        )
+        made_here = [{**self._constant_outputs(), **each} for each in parts]
+        return [
+            BackResult(**vars(share), outputs={name: each[name] for name in wanted})
+            for each in made_here
+        ]
+
     def continue_locally(self, point_index: int, crossing: Arrays) -> BackResult:
         """Finish here what was meant for the server; the front-end's work is not repeated."""
         self._need_local("it cannot finish an inference the server did not answer")
@@ -174,6 +197,35 @@ class Executor:
         """The same in a thread of its own; runs meanwhile use the chain."""
         work = partial(self.prepare, point_index, sides)
         return background.start(work, f"cans-build-{point_index}")
+
+    def try_batches(self, point_index: int, most: int) -> dict[int, float]:
+        """Time of a batch over that of as many single runs of this back-end, for a few sizes up to
+        `most`; empty: it cannot be run in batches, or gives other outputs than single runs."""
+        point = self._point(point_index)
+        sizes = batching.sizes_up_to(most)
+        key, whole = (BACK, point.index), len(self._chain)
+        if not sizes or point.index == whole:
+            return {}
+        self._prepare(key, calibrate=False)
+        with self._lock:
+            self._building += 1
+        try:
+            depths = [each.depth for each in self.points]
+            built = self._halves.build(depths[point.index], depths[whole], batched=True)
+            if built is None:
+                return {}
+            session, cost = built
+            rows = batching.made_up(point.tensors, sizes[-1])
+            alone = self._implementation(key).sessions
+            found = batching.relative_times(partial(_through, alone), session.run, rows, sizes)
+            if found:
+                self._halves.put((BATCH, point.index), Dedicated(session, cost, 1.0))
+            return found
+        except (ModelError, RunError):  # the runtime will not have it
+            return {}
+        finally:
+            with self._lock:
+                self._building -= 1
 
     def adopt_whole(self, handle: ort.InferenceSession) -> None:
         """Run the whole model, from now on, with a session on its file that exists already."""
@@ -332,6 +384,15 @@ def _front_result(
     return FrontResult(
         **vars(run), crossing=crossing, outputs={name: made[name] for name in outputs}
     )
+
+
+def _through(sessions: Sequence[Session], values: Arrays) -> dict[str, NDArray[Any]]:
+    """What the last of these sessions makes, one feeding the next."""
+    made, outputs = dict(values), dict[str, NDArray[Any]]()
+    for each in sessions:
+        outputs = each.run(made)
+        made.update(outputs)
+    return outputs
 
 
 @cache

@@ -10,11 +10,13 @@ from threading import Lock
 from cans.models.onnx.graph import Node
 from cans.models.onnx.model import Model
 from cans.models.points.points import Point
+from cans.models.run.batching import free_rows
 from cans.models.run.runtime import RuntimeOptions
 from cans.models.run.sessions import Session, open_session
 from cans.models.run.slicing import PRODUCTS, cut_out, worth_packing
 
 FRONT, BACK = "front", "back"
+BATCH = "batch"  # a back-end for any number of rows
 Key = tuple[str, int]  # side, point index
 _LEAST_BUDGET = 256 << 20
 _COPIES = 1.5  # memory of a chain of blocks, in units of all weights
@@ -50,13 +52,19 @@ class HalfCache:
                 self._kept.move_to_end(key)
             return found
 
-    def build(self, start: int, stop: int) -> tuple[Session, int] | None:
-        """A fused session over nodes `start` to `stop`; None when the budget can never hold it."""
+    def build(self, start: int, stop: int, batched: bool = False) -> tuple[Session, int] | None:
+        """A fused session over nodes `start` to `stop`; None when the budget can never hold it.
+        `batched`: for any number of rows; None also if its inputs have none."""
         nodes = self._model.graph.nodes[start:stop]
         cost = private_bytes(self._model, nodes, self._runtime.on_cpu)
         if cost > self.budget:
             return None
         piece = cut_out(self._model, start, stop)
+        if batched:
+            freed = free_rows(piece, self._model)
+            if freed is None:
+                return None
+            piece = freed
         return open_session(piece, self._model.weights, self._runtime), cost
 
     def put(self, key: Key, dedicated: Dedicated) -> None:
