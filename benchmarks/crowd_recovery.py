@@ -17,7 +17,7 @@ from cans.simulation.crowd import CrowdRun, CrowdSettings, most_switching, play_
 from cans.simulation.engines.crowd import CrowdRecord
 from cans.simulation.reproduce.claims.intervals import mean_interval
 
-SEEDS = range(96_000, 96_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+SEEDS = range(97_000, 97_000 + int(os.environ.get("CROWD_SEEDS", "3")))
 BEGINS_S, ENDS_S = 20.0, 80.0
 JUDGED_S = (ENDS_S + 60.0, ENDS_S + 90.0)
 FLEETS = {

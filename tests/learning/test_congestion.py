@@ -152,6 +152,25 @@ def test_real_work_is_sent_to_a_server_that_nobody_heard_of() -> None:
     assert learner.wants_work(heard + 2), "it may be well again: sooner"
 
 
+def test_who_leaves_the_server_little_finds_out_whether_it_is_well_again() -> None:
+    """After a change: a late cut says nothing of what the raw input takes."""
+    learner = taught()
+    late, raw = 37, learner.work_probe
+    assert learner.is_light(late)
+    assert learner.is_light(learner.table.local)
+    assert not learner.is_light(raw)
+    seen = 46.0  # the raw input was sent for the last time in `taught`
+    assert not learner.wants_work(seen + 11, late), "a server that never changed is believed"
+    learner._state.epoch[0, learner._parts["server"].number] = 1
+    assert not learner.wants_work(seen + 5, late)
+    assert learner.wants_work(seen + 11, late)
+    assert not learner.wants_work(seen + 11, raw), "it knows"
+    fast = 0.1 * learner.server_ms
+    learner.observe(raw, Latencies(None, None, fast), seen + 11)
+    learner.observe(late, Latencies(None, None, 1.0), seen + 11.5)
+    assert learner.wants_work(seen + 13, late), "as expected with little to do: no contradiction"
+
+
 def test_policies_that_have_not_heard_of_load_ignore_it() -> None:
     world = crowded("vgg16", 1, "rpi5")
     learner = DeviceLearner(world.table, policy_named("linucb"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -19,6 +20,7 @@ from cans.learning.constraints import Constraints
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
+from cans.live.device.round import Job
 from cans.live.device.servers.told import ToldLoad
 from cans.live.device.timing import LocalTimes, Measured, Offline
 from cans.live.server.admission import Admission
@@ -555,7 +557,7 @@ def test_one_device_that_stays_local_sends_the_server_real_work(tmp_path: Path) 
         def stay(device: Device) -> None:
             learner = device._experience.learner
             assert learner is not None
-            learner.wants_work = lambda _: True  # type: ignore[method-assign]
+            learner.wants_work = lambda *_: True  # type: ignore[method-assign]
             learner._hopeful = False  # whatever a busy machine made of the times before
             device._contact.load.tell(0, Load(wait_ms=1e6, joined=2))
             assert device.run(example()).report.answered_by == "device"
@@ -575,6 +577,29 @@ def test_one_device_that_stays_local_sends_the_server_real_work(tmp_path: Path) 
         assert other.sent == 0, "the fleet has sent some just now"
 
 
+def test_one_device_that_leaves_the_server_little_sends_it_real_work(tmp_path: Path) -> None:
+    """Only of a server that has changed: a single device on a steady one sends nothing extra."""
+    model = toy(block_seconds=0.002, table=table())
+    with (
+        running(model, terms=terms("cans"), workers=1) as server,
+        Device(server.address, model, state=tmp_path, hooks=Hooks(hedge=False)) as device,
+    ):
+        taught(device)
+        learner, agent = device._experience.learner, device._agent
+        assert learner is not None
+        assert agent is not None
+        learner._worked_at, learner._hopeful = -100.0, False
+
+        late, raw = 3, 0
+        assert not agent._work.wanted(0, late)
+        learner._state.epoch[0, learner._parts["server"].number] = 1
+        assert not agent._work.wanted(0, raw), "its own requests say it"
+        assert agent._work.wanted(0, late)
+        agent._work.offer(Job(example(), time.monotonic() + 5.0), 0, late)
+        wait_until(lambda: agent._work.sent == 1 and agent._work._working is None)
+        assert not agent._work.wanted(0, late), "now it knows"
+
+
 def test_the_raw_input_of_a_private_device_is_not_sent_for_the_server_s_sake(
     tmp_path: Path,
 ) -> None:
@@ -587,7 +612,7 @@ def test_the_raw_input_of_a_private_device_is_not_sent_for_the_server_s_sake(
         learner, agent = device._experience.learner, device._agent
         assert learner is not None
         assert agent is not None
-        learner.wants_work = lambda _: True  # type: ignore[method-assign]
+        learner.wants_work = lambda *_: True  # type: ignore[method-assign]
         device._contact.load.tell(0, IN_USE)
         assert not agent._work.wanted(0)
         agent._work._options = DeviceOptions(("a:1",))

@@ -34,6 +34,9 @@ _NO_NORMALS = np.zeros(0)
 SOONER, FASTER_BY = 0.1, 0.5
 """A server that answers in less than half the expected time is asked again ten times as soon."""
 
+MOST_WORK = 0.5
+"""Whoever has the server do this share of the model, of every kind of work, knows how it does."""
+
 
 LASTING = 20.0
 """Observations of its own that a device must have made at its present pace to be another one."""
@@ -87,6 +90,7 @@ class DeviceLearner:
         self._overrun = Overrun()
         self._taken: int | None = None  # the last choice that was made in a crowd
         self._restless = 0.0  # the more, the shorter ago that changed
+        self._worked_at = 0.0  # when this device last saw the server do most of the model
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
 
@@ -166,7 +170,7 @@ class DeviceLearner:
             if value is not None and not -inf < value < inf:
                 raise ValueError(f"latencies must be finite numbers, not {latencies}")
         index = choice if isinstance(choice, int) else choice.row
-        self._judge_server(index, latencies.server)
+        self._judge_server(index, latencies.server, time)
         uploads = []
         for part in self._parts.values():
             latency = latencies.of(part.part.explains)
@@ -190,11 +194,20 @@ class DeviceLearner:
         else:
             self._overrun.waited(choice.wait_ms - choice.overrun_ms, waited_ms)
 
-    def _judge_server(self, index: int, latency: float | None) -> None:
+    def _judge_server(self, index: int, latency: float | None, time: float) -> None:
+        if latency is not None and "server" in self._parts and not self.is_light(index):
+            number = self._parts["server"].number
+            self._worked_at = max(time, self._worked_at)
+            self._hopeful = latency < FASTER_BY * float(self._state.mean[0, number, index])
+
+    def is_light(self, row: int) -> bool:
+        """Whether a choice leaves the server so little that its time says nothing of the rest:
+        less than half, of some kind of work, of what the raw input does."""
         part = self._parts.get("server")
-        if part is not None and latency is not None and self._state.informative[part.number, index]:
-            expected = float(self._state.mean[0, part.number, index])
-            self._hopeful = latency < FASTER_BY * expected
+        if part is None or not self._state.informative[part.number, row]:
+            return True
+        rows = self._state.rows[part.number]
+        return bool((rows[row] < MOST_WORK * rows[0]).any())
 
     def wants_probe(self, time: float) -> bool:
         """Whether to time the smallest exchange of `table.probe`: this device stays local, and has
@@ -204,14 +217,19 @@ class DeviceLearner:
             return False
         return bool(time - self._state.heard[0, part.number] > self.policy.probe_after_s)
 
-    def wants_work(self, time: float) -> bool:
-        """Whether to send real work beside an answer made here: nobody has told of the server for a
-        while, and a small exchange says nothing about it. Sooner while the last that was heard was
-        faster than expected: it may be well again."""
+    def wants_work(self, time: float, row: int | None = None) -> bool:
+        """Whether to send real work beside an answer that was made here, or by a choice (`row`)
+        that leaves the server little. Here: nobody has told of the server for a while, and a small
+        exchange says nothing about it. With little for the server: it was found to have changed,
+        and this device has not seen since what it takes for more. Sooner while the last that was
+        heard was faster than expected: it may be well again."""
         if not self.load_aware or self.policy.probe_after_s == inf:
             return False
         part = self._parts["server"]
-        return bool(time - self._state.heard[0, part.number] > self.work_every_s)
+        if row is None or row == self.table.local:
+            return bool(time - self._state.heard[0, part.number] > self.work_every_s)
+        changed = part.epoch > 0 and self.is_light(row)
+        return changed and time - self._worked_at > self.work_every_s
 
     @property
     def work_every_s(self) -> float:

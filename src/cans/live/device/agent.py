@@ -244,6 +244,8 @@ class Agent(Thread):
         if played.server is None:
             self._session.probe_if_wanted()
             self._work.offer(played.job, self._session.server)
+        elif played.choice is not None:
+            self._work.offer(played.job, played.server, played.choice.row)
         self._session.tell()
 
     def _replied_late(self, played: Round, pending: Pending[InferReply]) -> None:

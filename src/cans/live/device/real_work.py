@@ -1,8 +1,8 @@
 """Real work for a server of which nobody has told for a while: the raw input, beside an answer that
-was made here.
+was made here, or with little help of the server.
 
-When everybody has left a server because it was slow, small exchanges do not say that it is well
-again. The server lets one device of the fleet try at a time (`QuoteRequest.work`), and nobody
+When everybody has left a server because it was slow, or leaves it next to nothing to do, small
+exchanges do not say that it is well again. The server lets one device of the fleet try at a time (`QuoteRequest.work`), and nobody
 waits for the answer.
 """
 
@@ -57,15 +57,18 @@ class RealWork:
         self._next = 0.0
         self.sent = 0
 
-    def wanted(self, server: int | None) -> bool:
-        """Whether this device should ask to send some."""
+    def wanted(self, server: int | None, row: int | None = None) -> bool:
+        """Whether this device should ask to send some, beside an answer that was made here or by
+        this choice."""
         learner, hooks = self._experience.learner, self._hooks
         if server is None or learner is None or not hooks.told_by_server:
             return False
         if not hooks.learning or hooks.force is not None or self._contact.load.now(server) is None:
             return False
         busy = self._asking is not None or self._working is not None or monotonic() < self._next
-        return not busy and learner.wants_work(self._clock.now()) and self._choice() is not None
+        if busy or not learner.wants_work(self._clock.now(), row):
+            return False
+        return self._choice() is not None
 
     def _choice(self) -> Choice | None:
         """What it would be sent with; None: the raw input may not leave this device."""
@@ -76,9 +79,9 @@ class RealWork:
         allowed = bool(self._options.constraints.allowed(table, learner.predictions()[0])[row])
         return Choice(row, table.point_of[row], table.codec_of[row], 0.0, 0.0) if allowed else None
 
-    def offer(self, job: Job, server: int | None) -> None:
-        """After an answer that was made here."""
-        if server is None or not job.inputs or not self.wanted(server):
+    def offer(self, job: Job, server: int | None, row: int | None = None) -> None:
+        """After an answer that was made here, or with this choice."""
+        if server is None or not job.inputs or not self.wanted(server, row):
             return
         learner = self._experience.learner
         assert learner is not None

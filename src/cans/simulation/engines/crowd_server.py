@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 from cans.learning.congestion import Load, LoadMeter, expected_wait
 
+WORK_S, WORK_SOONER_S = 10.0, 1.0
+"""Between requests that are sent for the server's sake, of all devices: so long, and while devices
+take it for well again."""
+
 TELL_S = 0.2
 """The load that is told in passing is at most so old; only a quote is of this moment."""
 
@@ -32,11 +36,18 @@ class Server:
         self._running: dict[int, tuple[Job, float]] = {}  # and when it began
         self._announced: dict[int, float] = {}  # number -> expected milliseconds
         self._told = Load(joined=joined, workers=workers)
-        self._told_at = -inf
+        self._told_at = self._worked_at = -inf
 
     def announce(self, number: int, expected_ms: float) -> None:
         """A request is on its way; whoever asks from now on hears of it."""
         self._announced[number] = expected_ms
+
+    def grants_work(self, time: float, every_s: float) -> bool:
+        """One device of the fleet may send work for the server's sake, once in so many seconds."""
+        if time - self._worked_at < min(max(every_s, WORK_SOONER_S), WORK_S):
+            return False
+        self._worked_at = time
+        return True
 
     def reach(self, job: Job) -> Job | None:
         """A request arrives; returns it if it starts at once."""
