@@ -2,8 +2,8 @@
 was made here, or with little help of the server.
 
 When everybody has left a server because it was slow, or leaves it next to nothing to do, small
-exchanges do not say that it is well again. The server lets one device of the fleet try at a time (`QuoteRequest.work`), and nobody
-waits for the answer.
+exchanges do not say that it is well again. The server lets one device of the fleet try at a time
+(`QuoteRequest.work`), and nobody waits for the answer.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ Rows = Mapping[str, NDArray[Any]]
 Made = dict[str, NDArray[Any]]
 
 TOLERANCE = 1e-5  # of the largest value of an output
-_ROUNDS = 3  # of timing; the best counts, because others use this machine too
+_ROUNDS, _SECONDS = 5, 2.0  # of timing, whichever ends first; the best of them counts, because
+# others use this machine too
+_SINGLES = 4  # runs of one row that are timed in each
 _SCALES = (1.0, 0.3, 3.0)  # of the rows that are compared: what one does to another shows
 
 
@@ -122,18 +124,20 @@ def relative_times(
     batches = {size: joined(rows[:size]) for size in sizes}
     if not all(agree(parted(together(batches[n]), n), alone[:n]) for n in sizes):
         return {}
-    best = dict.fromkeys((1, *sizes), float("inf"))
-    for _ in range(_ROUNDS):
-        for size in best:
-            if background.ending.is_set():
-                return {}
-            start = time.perf_counter()
-            if size == 1:
-                for each in rows:
-                    single(each)
-                elapsed = (time.perf_counter() - start) / len(rows)
-            else:
-                together(batches[size])
-                elapsed = time.perf_counter() - start
-            best[size] = min(best[size], elapsed)
-    return {size: best[size] / (size * best[1]) for size in sizes}
+    alone_s, best = float("inf"), dict.fromkeys(sizes, float("inf"))
+    end = time.perf_counter() + _SECONDS
+    for number in range(_ROUNDS):
+        if background.ending.is_set():
+            return {}
+        if number and time.perf_counter() > end:
+            break
+        alone_s = min(alone_s, *(_seconds(single, each) for each in rows[:_SINGLES]))
+        for size, batch in batches.items():
+            best[size] = min(best[size], _seconds(together, batch))
+    return {size: best[size] / (size * alone_s) for size in sizes}
+
+
+def _seconds(run: Callable[[Rows], Made], values: Rows) -> float:
+    start = time.perf_counter()
+    run(values)
+    return time.perf_counter() - start

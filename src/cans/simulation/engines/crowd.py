@@ -168,9 +168,9 @@ class _Play:
         record.picks[number], record.started_s[number] = choice.row, time
         record.toll_ms[number], record.quoted[number] = choice.toll_ms, quoted
         self._send(time, number, device, choice, expected[:, choice.row], quoted)
-        if self.crowd.assigned is None and learner.wants_work(time, choice.row):
-            if self.server.grants_work(time, learner.work_every_s):
-                self._probe(time, number, device, expected)
+        wanted = self.crowd.assigned is None and learner.wants_work(time, choice.row)
+        if wanted and self.server.grants_work(time, learner.work_every_s):
+            self._probe(time, number, device, expected)
 
     def _load(self, time: float, learner: DeviceLearner) -> tuple[Load | None, bool]:
         """What a device knows of the load when it chooses, and whether it asked for that."""
