@@ -70,7 +70,7 @@ def test_those_who_ride_take_no_worker_and_no_place_in_the_queue() -> None:
 
 def some_work(found: dict[int, float], **more: Any) -> Work:
     executor = SimpleNamespace(try_batches=lambda point, most: found)
-    model = SimpleNamespace(digest="m", rows=None, executor=executor)
+    model = SimpleNamespace(name="m", digest="m", rows=None, executor=executor)
     return Work(model, 0, "float32", [], "d", **more)  # type: ignore[arg-type]
 
 

@@ -100,7 +100,7 @@ def agree(batch: Sequence[Rows] | None, singles: Sequence[Rows]) -> bool:
     return batch is not None and all(
         _same(ours[name], alone[name])
         for ours, alone in zip(batch, singles, strict=True)
-        for name in alone
+        for name in ours
     )
 
 
@@ -122,22 +122,23 @@ def relative_times(
     """Time of a batch over that of as many single runs, by size; empty: one of them differs."""
     alone = [single(each) for each in rows]
     batches = {size: joined(rows[:size]) for size in sizes}
-    if not all(agree(parted(together(batches[n]), n), alone[:n]) for n in sizes):
-        return {}
     alone_s, best = float("inf"), dict.fromkeys(sizes, float("inf"))
     end = time.perf_counter() + _SECONDS
     for number in range(_ROUNDS):
-        if background.ending.is_set():
-            return {}
-        if number and time.perf_counter() > end:
-            break
-        alone_s = min(alone_s, *(_seconds(single, each) for each in rows[:_SINGLES]))
         for size, batch in batches.items():
-            best[size] = min(best[size], _seconds(together, batch))
+            if background.ending.is_set():
+                return {}
+            seconds, made = _timed(together, batch)
+            best[size] = min(best[size], seconds)
+            if number == 0 and not agree(parted(made, size), alone[:size]):
+                return {}
+        alone_s = min(alone_s, *(_timed(single, each)[0] for each in rows[:_SINGLES]))
+        if time.perf_counter() > end:
+            break
     return {size: best[size] / (size * alone_s) for size in sizes}
 
 
-def _seconds(run: Callable[[Rows], Made], values: Rows) -> float:
+def _timed(run: Callable[[Rows], Made], values: Rows) -> tuple[float, Made]:
     start = time.perf_counter()
-    run(values)
-    return time.perf_counter() - start
+    made = run(values)
+    return time.perf_counter() - start, made

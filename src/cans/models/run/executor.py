@@ -387,12 +387,11 @@ def _front_result(
 
 
 def _through(sessions: Sequence[Session], values: Arrays) -> dict[str, NDArray[Any]]:
-    """What the last of these sessions makes, one feeding the next."""
-    made, outputs = dict(values), dict[str, NDArray[Any]]()
+    """All that these sessions make, one feeding the next."""
+    made = dict(values)
     for each in sessions:
-        outputs = each.run(made)
-        made.update(outputs)
-    return outputs
+        made.update(each.run(made))
+    return made
 
 
 @cache

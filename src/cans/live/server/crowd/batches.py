@@ -7,6 +7,7 @@ never used, and how long it takes is measured. From then on what really happens 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
@@ -14,6 +15,7 @@ from math import inf
 from cans.live.server.backends import Work
 from cans.models.run import background
 
+_log = logging.getLogger(__name__)
 WORTH = 0.9  # of the time of single runs that a batch takes at most
 _SMOOTHING = 0.2  # weight of the newest measurement
 _DISTURBED = 2.0  # a batch that took so many times what was expected counts no more than this
@@ -98,6 +100,9 @@ class Batches:
 
     def _try(self, kind: _Kind, work: Work) -> None:
         kind.ratio = work.model.executor.try_batches(work.point, self.most)
+        sizes = {size: round(ratio, 3) for size, ratio in kind.ratio.items()}
+        what = {"model": work.model.name, "point": work.point, "time_over_single_runs": sizes}
+        _log.info("batches tried" if sizes else "cannot run in batches", extra=what)
 
 
 def deadlines(works: Sequence[Work], waited_ms: Sequence[float]) -> list[float]:
