@@ -4,8 +4,9 @@ All in one process, in turn and in blocks (warm caches), so that a busy machine 
 the median of each block, and of those the least: the machine may be busy with other things. The
 peers are a plain NumPy LinUCB, as one would write it, and MABWiser's LinUCB.
 
-Then the default policy, in world `layered` (three parts, six features): select alone, which is what
-a caller waits for, and a whole round on the device; the server's merge is not counted.
+Then the default policy, in world `layered` (three parts, six features, 23 choices) and with codecs
+(eight features, 67 choices): select alone, which is what a caller waits for, and a whole round on
+the device; the server's merge is not counted.
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ def mabwiser() -> Step | None:
     return step
 
 
-def default_policy() -> dict[str, float]:
-    """Microseconds of `cans` in `layered`, VGG-16: select alone, after the estimate was made ahead
-    of it, and estimate, select and observe together."""
-    world, policy = make_world("layered", "vgg16", 25), POLICIES[DEFAULT_POLICY]
+def default_policy(name: str) -> dict[str, float]:
+    """Microseconds of `cans` in a world, VGG-16: select alone, after the estimate was made ahead of
+    it, and estimate, select and observe together."""
+    world, policy = make_world(name, "vgg16", 25), POLICIES[DEFAULT_POLICY]
     learner, edge = DeviceLearner(world.table, policy), EdgeAggregator(policy)
     segments, rng = np.array(world.segments_ms(0)), np.random.default_rng(1)
     points = [world.table.local, 3, 7, 12, 18]
@@ -134,7 +135,7 @@ def run() -> dict[str, Any]:
                 step(front[t], back[t])
                 taken[name].append(perf_counter_ns() - start)
     median = {name: quietest(each) for name, each in taken.items()}
-    default = default_policy()
+    default = {name: default_policy(name) for name in ("layered", "codecs")}
     return {
         "microseconds_per_round": median,
         "microseconds_over_all_rounds": {
@@ -147,9 +148,10 @@ def run() -> dict[str, Any]:
         },
         "bar_microseconds": BAR_US,
         "microseconds_of_the_default_policy": default,
+        "bars_of_the_default_policy": {"select": SELECT_BAR_US, "round": ROUND_BAR_US},
         "bars_met": {
             **{policy: median[policy] <= BAR_US for policy in ("fedlinucb-dw", "linucb")},
-            "cans select": default["select"] <= SELECT_BAR_US,
-            "cans round": default["round"] <= ROUND_BAR_US,
+            "cans select": default["layered"]["select"] <= SELECT_BAR_US,
+            "cans round": default["layered"]["round"] <= ROUND_BAR_US,
         },
     }

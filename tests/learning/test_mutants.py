@@ -25,19 +25,19 @@ from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.named import make_world
 from cans.simulation.worlds.world import Noise, World
 
-noise_variance = physical.noise_variance
+variance_from = physical.variance_from
 
-MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
+MUTANTS: dict[str, tuple[object, str, Callable[..., object] | float]] = {
     "no pruning": (layout, "viable_choices", offered_choices),
     "no carry-over": (
         pooling, "carried_over", lambda pool, upload, ridge: np.zeros_like(pool)),
     "no trust": (pooling, "trust", lambda residual: 1.0),
-    "no pace": (physical, "pace", lambda own, theta, variance, spread: 1.0),
+    "no pace": (physical, "pace_from", lambda *given: 1.0),
     "no floors": (physical, "apply_floors", lambda low, floor, viable: low),
     "no detector": (pooling, "alarmed", lambda alarm, residual, observations: False),
-    "nothing surprises": (physical, "surprising", lambda *given: False),
+    "nothing surprises": (physical, "SURPRISING", np.inf),
     "noise nine times too large": (
-        physical, "noise_variance", lambda *given: 9.0 * noise_variance(*given)),
+        physical, "variance_from", lambda *given: 9.0 * variance_from(*given)),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 import reference_cans
 from cans.learning.arithmetic import exchange, physical, pooling
-from cans.learning.arithmetic.arrays import LearnerState, new_pools
+from cans.learning.arithmetic.arrays import ANEW, LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.arithmetic.linear import cholesky, inverse_from
 from cans.learning.policies import POLICIES, Hyperparameters, policy_named
@@ -53,7 +53,13 @@ def a_state(policy=CANS, devices: int = 2) -> LearnerState:
 def pooled(state: LearnerState, device: int, part: int, rows: list[Row]) -> None:
     """The device has this pool and has estimated with it."""
     state.synced[device, part] = packed(rows, state.rows.shape[2])
-    physical.estimate_physically(state, device, part)
+    estimate(state, device, part)
+
+
+def estimate(state: LearnerState, device: int, part: int) -> None:
+    """From the sums as they are, whoever wrote them."""
+    state.physics.stale[device, part], state.physics.updates[device, part] = True, ANEW
+    physical.refresh(state, device)
 
 
 # --- observe -------------------------------------------------------------------------------------
@@ -631,7 +637,7 @@ def noisy_link(state: LearnerState) -> tuple[np.ndarray, np.ndarray, float]:
     pooled(state, 1, LINK, rows)
     for i in range(200):
         physical.learn(state, 1, LINK, at_zero, per_ms, 40.0 * (1.0 + 0.5 * (-1.0) ** i))
-        physical.estimate_physically(state, 1, LINK)
+        estimate(state, 1, LINK)
     expected, _ = physical.expectation(state, 1, LINK, per_ms, 0.0)
     assert 35.0 < expected < 45.0
     return at_zero, per_ms, expected
@@ -643,7 +649,7 @@ def followed(state: LearnerState, latencies: list[float]) -> list[float]:
     found = []
     for latency in latencies:
         physical.learn(state, 1, LINK, at_zero, per_ms, latency)
-        physical.estimate_physically(state, 1, LINK)
+        estimate(state, 1, LINK)
         found.append(physical.expectation(state, 1, LINK, per_ms, 0.0)[0])
     return found
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from cans.learning.arithmetic import choosing, linear, physical
-from cans.learning.arithmetic.arrays import Array, LearnerState
+from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
 from cans.learning.congestion import (
@@ -122,6 +122,8 @@ class DeviceLearner:
         if state.physics.used:
             state.physics.viable[...] = rows.physics.viable
             state.physics.floor[...] = rows.physics.floor
+            state.physics.columns[...] = rows.physics.columns
+            state.physics.updates[...] = ANEW
             state.physics.stale[...] = True
             self.get_ready()
         else:

@@ -23,6 +23,9 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
+ANEW = 64
+"""Rows that `Physics.root` takes in one by one before it is computed anew."""
+
 INSISTENCE = 5.0
 """Surprises in a row that a device tells of at once; see `physical.py`."""
 
@@ -36,6 +39,7 @@ class Physics(NamedTuple):
     offered: BoolArray  # (choices,)               may be chosen at all
     viable: BoolArray  # (choices,)                can win for some possible theta
     floor: Array  # (parts, choices, choices)      what p costs at least, in units of what q costs
+    columns: Array  # (d, parts, choices)          `rows` by feature: the same for all parts at once
     spread: (
         Array  # (parts,)                      how much devices of one pool differ; 0: not at all
     )
@@ -48,6 +52,9 @@ class Physics(NamedTuple):
     pace: Array  # (devices, parts)                how many times its pool's average it takes
     theta: Array  # (devices, parts, d)            the estimate, at this device's pace
     deviation: Array  # (devices, parts)           standard deviation of a weighted residual
+    root: Array  # (devices, parts, d, d)          root' root = (ridge I + Sigma)^-1 of all known
+    latest: Array  # (devices, parts, d)           a weighted row that `root` does not have yet
+    updates: IntArray  # (devices, parts)          rows that were added to `root` one by one
     low: Array  # (devices, parts, choices)        lower confidence bound of the latency
     stale: BoolArray  # (devices, parts)           something was learned since the last estimate
     scores: Array  # (devices, choices)            of the last estimate, where nobody waits
@@ -167,6 +174,7 @@ def no_physics() -> Physics:
         offered=flag,
         viable=flag,
         floor=np.zeros((0, 0, 0)),
+        columns=np.zeros((0, 0, 0)),
         spread=number,
         watched=flag,
         front_part=-1,
@@ -177,6 +185,9 @@ def no_physics() -> Physics:
         pace=series,
         theta=np.zeros((0, 0, 0)),
         deviation=series,
+        root=np.zeros((0, 0, 0, 0)),
+        latest=np.zeros((0, 0, 0)),
+        updates=np.zeros((0, 0), dtype=np.int64),
         low=np.zeros((0, 0, 0)),
         stale=np.zeros((0, 0), dtype=np.bool_),
         scores=series,

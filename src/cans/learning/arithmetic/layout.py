@@ -8,6 +8,7 @@ from math import inf, log1p
 import numpy as np
 
 from cans.learning.arithmetic.arrays import (
+    ANEW,
     Array,
     LearnerState,
     Physics,
@@ -84,6 +85,7 @@ def _physics(
         offered=offered_choices(table, policy.physical.codecs),
         viable=considered(table, policy.physical.codecs).copy(),  # `use_rows` writes into it
         floor=np.array([floors(part) for part in rows]),
+        columns=np.ascontiguousarray(rows.transpose(2, 0, 1)),
         spread=np.array([part.spread for part in policy.parts]),
         watched=np.array([part.watched for part in policy.parts]),
         front_part=names.index("front") if both else -1,
@@ -94,6 +96,9 @@ def _physics(
         pace=np.ones((devices, parts)),
         theta=np.zeros((devices, parts, width)),
         deviation=np.zeros((devices, parts)),
+        root=np.zeros((devices, parts, width, width)),
+        latest=np.zeros((devices, parts, width)),
+        updates=np.full((devices, parts), ANEW, dtype=np.int64),
         low=np.zeros((devices, parts, choices)),
         stale=np.ones((devices, parts), dtype=np.bool_),
         scores=np.zeros((devices, choices)),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array, LearnerState
+from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState
 
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
@@ -46,6 +46,13 @@ def log_determinant(lower: Array) -> float:
     return total
 
 
+def squared(half: Array) -> Array:
+    """half' half."""
+    size = half.shape[0]
+    square: Array = (half.reshape(size, size, 1) * half.reshape(size, 1, size)).sum(axis=0)
+    return square
+
+
 def inverse_from(lower: Array) -> Array:
     """The inverse of the matrix whose Cholesky factor is `lower`."""
     size = lower.shape[0]
@@ -54,8 +61,78 @@ def inverse_from(lower: Array) -> Array:
         half[i] -= (lower[i, :i].reshape(-1, 1) * half[:i]).sum(axis=0)
         half[i, i] += 1.0
         half[i] /= lower[i, i]
-    inverse: Array = (half.reshape(size, size, 1) * half.reshape(size, 1, size)).sum(axis=0)
-    return inverse
+    return squared(half)
+
+
+def inverse_root(matrix: Array) -> Array:
+    """The lower triangle R with R' R = matrix^-1: that is L^-1, where L L' = matrix.
+
+    Gauss elimination of [matrix | I] turns its left half into L' and its right half into L^-1.
+    """
+    size = matrix.shape[0]
+    both = np.zeros((size, 2 * size))
+    both[:, :size] = matrix
+    for j in range(size):
+        both[j, size + j] = 1.0
+    for j in range(size):
+        diagonal = np.sqrt(both[j, j])
+        row = both[j] / diagonal
+        both[j] = row
+        column = both[j + 1 :, j] / diagonal
+        both[j + 1 :] -= column.reshape(-1, 1) * row
+    return both[:, size:].copy()
+
+
+# --- several systems at once ---------------------------------------------------------------------
+
+
+def each_times(matrices: Array, vectors: Array) -> Array:
+    """(systems, n) matrix @ vector of every system."""
+    systems, _, columns = matrices.shape
+    product: Array = (matrices * vectors.reshape(systems, 1, columns)).sum(axis=2)
+    return product
+
+
+def each_turned_times(matrices: Array, vectors: Array) -> Array:
+    """(systems, n) matrix' @ vector of every system."""
+    systems, rows, _ = matrices.shape
+    product: Array = (matrices * vectors.reshape(systems, rows, 1)).sum(axis=1)
+    return product
+
+
+def each_quadratic(matrices: Array, vectors: Array) -> Array:
+    """(kinds, systems) vector' matrix vector, for matrices of several kinds of every system."""
+    systems, size = vectors.shape
+    product = (matrices * vectors.reshape(systems, 1, size)).sum(axis=3)
+    form: Array = (product * vectors).sum(axis=2)
+    return form
+
+
+def each_dot(rows: Array, vectors: Array) -> Array:
+    """(kinds, systems) <row, vector>, for rows of several kinds of every system."""
+    product: Array = (rows * vectors).sum(axis=2)
+    return product
+
+
+def each_combined(columns: Array, vectors: Array) -> Array:
+    """(systems, choices) the columns (d, systems, choices) with the weights of every system."""
+    systems, size = vectors.shape
+    combined: Array = (columns * vectors.T.copy().reshape(size, systems, 1)).sum(axis=0)
+    return combined
+
+
+def over_parts(values: Array) -> Array:
+    """The sum of all rows."""
+    total: Array = values.sum(axis=0)
+    return total
+
+
+def norms(root: Array, columns: Array) -> Array:
+    """|root z| of every column z."""
+    size = root.shape[0]
+    images = (root.reshape(size, size, 1) * columns.reshape(1, size, -1)).sum(axis=1)
+    lengths: Array = np.sqrt((images * images).sum(axis=0))
+    return lengths
 
 
 # --- sufficient statistics: an additive value ----------------------------------------------------
@@ -217,6 +294,7 @@ def adopt(state: LearnerState, device: int, part: int, pool: Array, time: float)
     state.gain[device, part] = 0.0
     if state.physics.used:
         state.physics.stale[device, part] = True
+        state.physics.updates[device, part] = ANEW
     else:
         estimate(state, device, part)
     if state.threshold[part] < np.inf and state.local[device, part, -1] > 0.0:

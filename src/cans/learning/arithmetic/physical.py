@@ -11,10 +11,25 @@ compiles.
 
 from __future__ import annotations
 
+from math import log1p, sqrt
+
 import numpy as np
 
-from cans.learning.arithmetic.arrays import INSISTENCE, Array, BoolArray, LearnerState
-from cans.learning.arithmetic.linear import b_of, cholesky, inverse_from, sigma_of, times
+from cans.learning.arithmetic.arrays import ANEW, INSISTENCE, Array, BoolArray, LearnerState
+from cans.learning.arithmetic.linear import (
+    b_of,
+    each_combined,
+    each_dot,
+    each_quadratic,
+    each_times,
+    each_turned_times,
+    inverse_root,
+    norms,
+    over_parts,
+    sigma_of,
+    squared,
+    times,
+)
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
@@ -54,6 +69,10 @@ WORTH_TRYING, WELL_KNOWN, TOO_MUCH = 0.1, 0.2, 3.0
 """A choice that was left out is tried if it may save a tenth of the best one's latency, once the
 best one is known to a fifth, unless it could cost three times as much."""
 
+LEAP = 1e4
+"""Growth of what is known along a row by one observation beyond which norms are computed anew: a
+difference of two numbers so unequal has lost too many digits."""
+
 MATURE = 5.0
 """Observations beyond one per feature before a pool's predictions are tested."""
 
@@ -71,8 +90,12 @@ def observe_physically(
 ) -> None:
     """Take in one measured latency of a choice, as `linear.observe` does for the paper's parts."""
     at_zero, per_ms = state.sums_at_zero[part, choice], state.sums_per_ms[part, choice]
-    weight = learn(state, device, part, at_zero, per_ms, latency)
-    state.gain[device, part] += weight * state.norm[device, part, choice] ** 2
+    expected, norm = (
+        float(state.mean[device, part, choice]),
+        float(state.norm[device, part, choice]),
+    )
+    weight = learn_beside(state, device, part, at_zero, per_ms, expected, latency)
+    state.gain[device, part] += weight * norm * norm
 
 
 def learn(
@@ -84,21 +107,39 @@ def learn(
     The pool learns what an average device would have measured: the latency over this one's pace.
     Otherwise fast devices, which choose other points than slow ones, would bend its picture.
     """
+    square = state.rows.shape[2] ** 2
+    expected = (per_ms[square:-3] * state.physics.theta[device, part]).sum()
+    return learn_beside(state, device, part, at_zero, per_ms, expected, latency)
+
+
+def learn_beside(
+    state: LearnerState,
+    device: int,
+    part: int,
+    at_zero: Array,
+    per_ms: Array,
+    expected: float,
+    latency: float,
+) -> float:
+    """As `learn`, where the last estimate expected so many milliseconds."""
     physics = state.physics
-    expected, residual = expectation(state, device, part, per_ms, latency)
+    expected, residual = judged(state, device, part, expected, latency)
     # What its noise is judged by is the expected latency, which this noise has not touched; or,
     # where something else has happened, the latency.
     weight = importance(latency if residual > FAR else expected)
-    observation = (at_zero + latency * per_ms) * weight
-    observation[-3] = observation[-3] + observation[-2] * latency * latency
-    observation[-2:] = 1.0
+    observation = weight * at_zero + (weight * latency) * per_ms
+    observation[-3] = weight * latency * latency
+    observation[-2] = observation[-1] = 1.0
     rarity = deviate(state, device, part, residual)
     remember(state, device, part, observation, residual, rarity, importance(expected) / weight)
     square = state.rows.shape[2] ** 2
-    observation[square:-3] /= physics.pace[device, part]
-    observation[-3] /= physics.pace[device, part] ** 2
-    state.local[device, part] += observation
-    credit = min(state.credit[device, part] + CREDIT, INSISTENCE)
+    own_pace = float(physics.pace[device, part])
+    if own_pace != 1.0:
+        observation[square:-3] /= own_pace
+        observation[-3] /= own_pace * own_pace
+    local = state.local[device, part]
+    local += observation
+    credit = min(float(state.credit[device, part]) + CREDIT, INSISTENCE)
     if credit >= 1.0 and abs(rarity) > SURPRISING:
         credit -= 1.0
         state.startling[device, part] += observation
@@ -106,7 +147,11 @@ def learn(
     elif state.awaited[device, part] > 1.0:
         state.awaited[device, part] -= 1.0
     state.credit[device, part] = credit
-    physics.stale[device, part] = True
+    if physics.stale[device, part]:  # there is more that is new than this
+        physics.updates[device, part] = ANEW
+    else:
+        physics.latest[device, part] = sqrt(weight) * per_ms[square:-3]
+        physics.stale[device, part] = True
     return weight
 
 
@@ -132,9 +177,12 @@ def remember(
         physics.own[device, part] = 0.0
         physics.apart[device, part] = True
     worth = min(1.0, FAR / max(residual, FAR))
-    kept = observation * (more * worth)
-    kept[-2], kept[-1] = worth, 1.0
-    physics.own[device, part] += kept
+    kept = observation
+    if more * worth != 1.0:
+        kept = observation * (more * worth)
+        kept[-2], kept[-1] = worth, 1.0
+    own = physics.own[device, part]
+    own += kept
 
 
 def alarmed(alarm: Array, residual: float, observations: float) -> bool:
@@ -144,17 +192,19 @@ def alarmed(alarm: Array, residual: float, observations: float) -> bool:
     alarm now, and do not speak against it.
     """
     recent = min(max(observations, 1.0), RECENT)
-    alarm[0] = max(alarm[0] + min(residual, SLOWER[0]) - SLOWER[1] * recent, 0.0)
-    alarm[1] = max(alarm[1] + min(-residual, FASTER[0]) - FASTER[1] * recent, 0.0)
-    return bool(alarm[0] > SLOWER[2] or alarm[1] > FASTER[2])
+    slower = max(float(alarm[0]) + min(residual, SLOWER[0]) - SLOWER[1] * recent, 0.0)
+    faster = max(float(alarm[1]) + min(-residual, FASTER[0]) - FASTER[1] * recent, 0.0)
+    alarm[0], alarm[1] = slower, faster
+    return slower > SLOWER[2] or faster > FASTER[2]
 
 
 def deviate(state: LearnerState, device: int, part: int, residual: float) -> float:
     """A standardised residual as the normal deviate that is about as rare: the noise itself is
     known from so many observations only, the one that is about to be added included (Student)."""
-    known = state.synced[device, part, -2] + state.local[device, part, -2] + 1.0
+    known = float(state.synced[device, part, -2] + state.local[device, part, -2]) + 1.0
     freedom = max(known - state.dimension[part], 0.0) + PRIOR_RUNS
-    return float(np.sign(residual) * np.sqrt(freedom * np.log(1.0 + residual**2 / freedom)))
+    rarity = sqrt(freedom * log1p(residual * residual / freedom))
+    return -rarity if residual < 0.0 else rarity
 
 
 def expectation(
@@ -162,13 +212,20 @@ def expectation(
 ) -> tuple[float, float]:
     """The latency that was expected, in ms, and the standardised residual of the measured one;
     the latency itself and 0 where nothing is expected yet."""
-    deviation = state.physics.deviation[device, part]
+    square = state.rows.shape[2] ** 2
+    expected = (per_ms[square:-3] * state.physics.theta[device, part]).sum()
+    return judged(state, device, part, expected, latency)
+
+
+def judged(
+    state: LearnerState, device: int, part: int, expected: float, latency: float
+) -> tuple[float, float]:
+    """As `expectation`, where the last estimate expected so many milliseconds."""
+    deviation = float(state.physics.deviation[device, part])
     young = state.synced[device, part, -2] < state.dimension[part] + MATURE
     if young or deviation <= 0.0:  # zero: it has not estimated anything yet
         return abs(latency), 0.0
-    square = state.rows.shape[2] ** 2
-    expected = (per_ms[square:-3] * state.physics.theta[device, part]).sum()
-    scale = np.sqrt(importance(expected)) / deviation
+    scale = sqrt(importance(expected)) / deviation
     return expected, (latency - expected) * scale
 
 
@@ -180,7 +237,11 @@ def nonnegative_theta(inverse: Array, b: Array) -> Array:
 
     Pinning theta_j moves the others by theta_j A^-1_j / A^-1_jj; no system is solved again.
     """
-    theta = times(inverse, b)
+    return pinned(times(inverse, b), inverse)
+
+
+def pinned(theta: Array, inverse: Array) -> Array:
+    """As `nonnegative_theta`, from the solution without the constraint."""
     free = inverse.copy()
     for _ in range(theta.shape[0]):
         j = theta.argmin()
@@ -196,11 +257,15 @@ def nonnegative_theta(inverse: Array, b: Array) -> Array:
 
 def noise_variance(statistics: Array, theta: Array, sigma: Array, dimension: int) -> float:
     """sigma^2 from the residuals: |y|^2 - 2 theta'b + theta' Sigma theta over the freedom left."""
-    squares, weight = statistics[-3], statistics[-2]
+    misfit = (theta * (times(sigma, theta) - 2.0 * b_of(statistics))).sum()
+    return variance_from(statistics[-3], statistics[-2], misfit, dimension)
+
+
+def variance_from(squares: float, weight: float, misfit: float, dimension: int) -> float:
+    """As `noise_variance`, from |y|^2, the worth of it, and theta' Sigma theta - 2 theta'b."""
     if weight <= 0.0:
         return 0.0
-    fitted = (theta * times(sigma, theta)).sum()
-    residual = max(squares - 2.0 * (theta * b_of(statistics)).sum() + fitted, 0.0)
+    residual = max(squares + misfit, 0.0)
     prior = PRIOR_RUNS * PRIOR_SHARE**2 * squares / weight
     return float((residual + prior) / (max(weight - dimension, 0.0) + PRIOR_RUNS))
 
@@ -211,66 +276,141 @@ def pace(own: Array, theta: Array, variance: float, spread: float) -> float:
     y = s <theta, x> + noise with s ~ N(1, spread^2): the posterior mean, from the device's own
     statistics. Little evidence leaves s at 1; plenty lets the device speak for itself.
     """
+    explained = (theta * times(sigma_of(own, 0.0), theta)).sum()
+    return pace_from(explained, (theta * b_of(own)).sum(), variance, spread)
+
+
+def pace_from(explained: float, agreement: float, variance: float, spread: float) -> float:
+    """As `pace`, from theta' Sigma theta and theta'b of the device's own statistics."""
     if variance <= 0.0:
         return 1.0
-    explained = (theta * times(sigma_of(own, 0.0), theta)).sum() / variance
-    agreement = (theta * b_of(own)).sum() / variance
-    belief = 1.0 / spread**2
-    return float(max((agreement + belief) / (explained + belief), 0.05))
+    belief = 1.0 / (spread * spread)
+    return float(max((agreement / variance + belief) / (explained / variance + belief), 0.05))
 
 
-def estimate_physically(state: LearnerState, device: int, part: int) -> None:
-    """Mean and lower confidence bound of every choice's latency, in milliseconds."""
-    physics, rows = state.physics, state.rows[part]
-    known = state.synced[device, part] + state.local[device, part]
+def compute_root(state: LearnerState, device: int, part: int) -> None:
+    """The root of the inverse of Sigma, and the norm of every choice, from the sums."""
+    physics = state.physics
     size = state.dimension[part]  # without the padding, which has nothing to solve
-    inverse = np.zeros((rows.shape[1], rows.shape[1]))
-    sigma = sigma_of(known, state.ridge)[:size, :size].copy()
-    inverse[:size, :size] = inverse_from(cholesky(sigma))
-    theta = times(inverse, b_of(known))
+    known = state.synced[device, part] + state.local[device, part]
+    root = inverse_root(sigma_of(known, state.ridge)[:size, :size].copy())
+    state.norm[device, part] = norms(root, physics.columns[:size, part].copy())
+    physics.root[device, part, :size, :size] = root
+    physics.updates[device, part] = 0
+
+
+def update_roots(state: LearnerState, device: int) -> None:
+    """Bring the roots, and the norms of all choices, up to date for one row x more of each part.
+
+    Potter's square root of Sherman-Morrison: with v = R x and u = R' v, R loses t v u', where
+    1 / t = n (n + 1) and n^2 = 1 + |v|^2, and norm^2 of a choice z loses <z, u>^2 / n^2. It is as
+    precise as computing it anew: the root's condition is the square root of the inverse's.
+    """
+    physics = state.physics
+    parts, _, size = state.rows.shape
+    root, latest = physics.root[device], physics.latest[device]
+    v = each_times(root, latest)
+    u = each_turned_times(root, v)
+    squares = 1.0 + each_dot(v.reshape(1, parts, size), v)[0]
+    lengths = np.sqrt(squares)
+    v /= (lengths * (lengths + 1.0)).reshape(parts, 1)
+    root -= v.reshape(parts, size, 1) * u.reshape(parts, 1, size)
+    less = each_combined(physics.columns, u)
+    norm = state.norm[device]
+    norm *= norm
+    norm -= less * less / squares.reshape(parts, 1)
+    np.abs(norm, norm)  # below zero only by rounding
+    np.sqrt(norm, norm)
+    latest[:] = 0.0
+    updates = physics.updates[device]
+    updates += 1
+    for part in range(parts):
+        if squares[part] > LEAP:
+            updates[part] = ANEW
+
+
+def estimate_physically(state: LearnerState, device: int) -> None:
+    """Theta of what has changed, at the device's pace, and its noise."""
+    physics = state.physics
+    parts, _, size = state.rows.shape
+    square = size * size
+    sums = np.empty((2, parts, state.synced.shape[2]))  # all that is known, and the device's own
+    sums[0] = state.synced[device] + state.local[device]
+    sums[1] = physics.own[device]
+    b = sums[:, :, square : square + size].copy()
+    root = physics.root[device]
+    theta = each_turned_times(root, each_times(root, b[0]))
     if physics.nonnegative:
-        theta = nonnegative_theta(inverse, b_of(known))
-    variance = noise_variance(known, theta, sigma_of(known, 0.0), state.dimension[part])
-    if physics.spread[part] > 0.0:
-        own, spread = physics.own[device, part], physics.spread[part]
-        if physics.apart[device, part]:
-            spread = max(spread, APART)
-        physics.pace[device, part] = pace(own, theta, variance, spread)
-        theta = theta * physics.pace[device, part]
-    physics.theta[device, part] = theta
-    physics.deviation[device, part] = np.sqrt(variance)
-    mean = times(rows, theta)
-    square = rows.shape[1] * rows.shape[1]
-    norm = np.sqrt(np.abs(times(state.sums_at_zero[part, :, :square], inverse.reshape(-1))))
-    width = physics.kappa * np.sqrt(variance)
+        pin(theta, root)
+    sigma = sums[:, :, :square].copy().reshape(2, parts, size, size)
+    fitted = each_quadratic(sigma, theta)
+    agreement = each_dot(b, theta)
+    for part in range(parts):
+        if not physics.stale[device, part]:
+            continue
+        misfit = fitted[0, part] - 2.0 * agreement[0, part]
+        squares, weight, spread = sums[0, part, -3], sums[0, part, -2], physics.spread[part]
+        variance = variance_from(squares, weight, misfit, state.dimension[part])
+        physics.theta[device, part] = theta[part]
+        if spread > 0.0:
+            if physics.apart[device, part]:
+                spread = max(spread, APART)
+            own_pace = pace_from(fitted[1, part], agreement[1, part], variance, spread)
+            physics.pace[device, part] = own_pace
+            physics.theta[device, part] *= own_pace
+        physics.deviation[device, part] = sqrt(variance)
+        physics.stale[device, part] = False
+
+
+def pin(theta: Array, root: Array) -> None:
+    """Theta >= 0, in place, for the parts in which it is not."""
+    size = theta.shape[1]
+    lowest = theta.argmin()
+    while theta[lowest // size, lowest % size] < 0.0:
+        part = lowest // size
+        theta[part] = pinned(theta[part], squared(root[part]))
+        lowest = theta.argmin()
+
+
+def predict(state: LearnerState, device: int) -> None:
+    """Mean and lower confidence bound of every choice's latency, in milliseconds, by part."""
+    physics = state.physics
+    mean = each_combined(physics.columns, physics.theta[device])
+    widths = physics.kappa * physics.deviation[device]
     if physics.kappa == 0.0:
-        width = state.radius[device, part]
-    low = mean - width * norm
+        widths = state.radius[device]
+    low = mean - widths.reshape(-1, 1) * state.norm[device]
     if physics.nonnegative:
-        low = apply_floors(np.maximum(low, 0.0), physics.floor[part], physics.viable)
-    state.mean[device, part] = mean
-    state.norm[device, part] = norm
-    physics.low[device, part] = low
-    physics.stale[device, part] = False
+        low = apply_floors(np.maximum(low, 0.0), physics.floor, physics.viable)
+    state.mean[device] = mean
+    physics.low[device] = low
 
 
 def refresh(state: LearnerState, device: int) -> None:
-    """Before a choice: estimate and score anew what has changed since last time."""
+    """Before a choice: estimate and score anew what has changed since last time. All parts go
+    through it together: a few large operations take less time than many small ones."""
+    physics = state.physics
     changed = False
     for part in range(state.rows.shape[0]):
-        if state.physics.stale[device, part]:
-            estimate_physically(state, device, part)
-            changed = True
-    if changed:
-        state.physics.scores[device] = physical_scores(state, device)
+        changed = changed or physics.stale[device, part]
+    if not changed:
+        return
+    update_roots(state, device)
+    for part in range(state.rows.shape[0]):
+        if physics.stale[device, part] and physics.updates[device, part] >= ANEW:
+            compute_root(state, device, part)
+    estimate_physically(state, device)
+    predict(state, device)
+    physics.scores[device] = physical_scores(state, device)
 
 
 def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
-    """With theta >= 0, p costs at least min_j x_pj / x_qj of what q costs."""
+    """With theta >= 0, p costs at least min_j x_pj / x_qj of what q costs; of one part or of
+    several at once."""
     result = low.copy()
-    for q in range(low.shape[0]):
-        if viable[q] and low[q] > 0.0:
-            result = np.maximum(result, floor[q] * low[q])
+    for q in range(viable.shape[0]):
+        if viable[q]:
+            result = np.maximum(result, floor[..., q, :] * low[..., q : q + 1])
     return result
 
 
@@ -287,8 +427,8 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     top of each choice: waiting, and tolls.
     """
     physics = state.physics
-    low, mean = physics.low[device].sum(axis=0), state.mean[device].sum(axis=0)
-    scores: Array = low + TIE_BREAK * mean + charge
+    low, mean = over_parts(physics.low[device]) + charge, over_parts(state.mean[device])
+    scores: Array = low + TIE_BREAK * mean
     front, server = physics.front_part, physics.server_part
     considered = physics.viable
     if front >= 0:
@@ -296,7 +436,7 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
         if on_server + charge[0] > on_device:
             considered = physics.offered
         else:
-            considered = considered | worth_a_try(state, device, low + charge, mean + charge)
+            considered = considered | worth_a_try(state, device, low, mean + charge)
     result: Array = np.where(considered, scores, np.inf)
     return result
 
@@ -310,15 +450,15 @@ def worth_a_try(state: LearnerState, device: int, low: Array, mean: Array) -> Bo
     physics = state.physics
     viable = np.where(physics.viable, mean, np.inf)
     best = viable.argmin()
-    limit = viable[best]
-    width = physics.kappa * physics.deviation[device].reshape(-1, 1) * state.norm[device]
-    uncertain = width.sum(axis=0)
-    server = state.mean[device, physics.server_part]
-    bounded = mean - server + server[0] <= TOO_MUCH * limit
-    promising = (low < (1.0 - WORTH_TRYING) * limit) & bounded
-    if uncertain[best] > WELL_KNOWN * limit:
-        promising = np.zeros_like(promising)
-    result: BoolArray = physics.offered & (promising | (mean + uncertain < limit))
+    limit = float(viable[best])
+    widths = (physics.kappa * physics.deviation[device]).reshape(-1, 1)
+    uncertain = over_parts(widths * state.norm[device])
+    better = mean + uncertain < limit
+    if uncertain[best] <= WELL_KNOWN * limit:
+        server = state.mean[device, physics.server_part]
+        bounded = mean - server <= TOO_MUCH * limit - server[0]
+        better = better | ((low < (1.0 - WORTH_TRYING) * limit) & bounded)
+    result: BoolArray = physics.offered & better
     return result
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array, LearnerState, PoolState
+from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState, PoolState
 from cans.learning.arithmetic.exchange import is_news
 from cans.learning.arithmetic.linear import (
     adopt,
@@ -172,6 +172,8 @@ def acknowledge(state: LearnerState, device: int, part: int) -> None:
     """The server has it: drop it from the buffer, and nothing that was observed meanwhile."""
     state.local[device, part] -= state.sent[device, part]
     state.sent[device, part] = 0.0
+    if state.physics.used:
+        state.physics.updates[device, part] = ANEW
 
 
 def confirm(

@@ -20,10 +20,11 @@ from typing import Any
 
 from cans.cache import cache_folder
 from cans.learning.arithmetic import arrays, choosing, exchange, linear, physical, pooling
-from cans.simulation.engines import exchanging, fast
+from cans.simulation.engines import exchanging, fast, loops
 
-COMPILED = (linear, physical, exchange, pooling, choosing, exchanging, fast)
-"""In this order: each module calls only functions of those before it."""
+COMPILED = (loops, linear, physical, exchange, pooling, choosing, exchanging, fast)
+"""In this order: each module calls only functions of those before it. Where two have one name, the
+first counts: `loops` takes the place of what it spells for the compiler."""
 
 LOOP = (exchanging, fast)
 """Whose functions become part of those that call them."""
@@ -74,7 +75,8 @@ def _compile(module: ModuleType, known: dict[str, Any]) -> dict[str, Callable[..
     namespace = {**vars(module), **known}
     compiled = {}
     for name, function in vars(module).items():
-        if inspect.isfunction(function) and function.__module__ == module.__name__:
+        own = inspect.isfunction(function) and function.__module__ == module.__name__
+        if own and name not in known:
             rebuilt = FunctionType(function.__code__, namespace, name, function.__defaults__)
             rebuilt.__module__ = module.__name__
             rebuilt.__qualname__ = name

@@ -1,0 +1,158 @@
+"""The few array expressions that numba compiles badly, as the loops that it compiles well.
+
+NumPy wants few operations on large arrays, numba none that allocate. What is small and in every
+round is therefore spelled twice: these functions take the place of those of the same name in
+`cans.learning.arithmetic` when the engine is compiled, and return the same numbers
+(`tests/simulation/test_loops.py`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cans.learning.arithmetic.arrays import Array, BoolArray
+
+
+def times(matrix: Array, vector: Array) -> Array:
+    rows, columns = matrix.shape
+    product = np.empty(rows)
+    for row in range(rows):
+        total = 0.0
+        for column in range(columns):
+            total += matrix[row, column] * vector[column]
+        product[row] = total
+    return product
+
+
+def cholesky(matrix: Array) -> Array:
+    size = matrix.shape[0]
+    lower = np.zeros((size, size))
+    for j in range(size):
+        for i in range(j, size):
+            total = 0.0
+            for k in range(j):
+                total += lower[i, k] * lower[j, k]
+            lower[i, j] = matrix[i, j] - total
+        diagonal = np.sqrt(lower[j, j])
+        for i in range(j, size):
+            lower[i, j] /= diagonal
+    return lower
+
+
+def squared(half: Array) -> Array:
+    size = half.shape[0]
+    square = np.zeros((size, size))
+    for k in range(size):
+        for i in range(size):
+            for j in range(size):
+                square[i, j] += half[k, i] * half[k, j]
+    return square
+
+
+def triangle_inverse(lower: Array) -> Array:
+    size = lower.shape[0]
+    inverse = np.zeros((size, size))
+    for j in range(size):
+        inverse[j, j] = 1.0 / lower[j, j]
+        for i in range(j + 1, size):
+            total = 0.0
+            for k in range(j, i):
+                total += lower[i, k] * inverse[k, j]
+            inverse[i, j] = -total / lower[i, i]
+    return inverse
+
+
+def inverse_root(matrix: Array) -> Array:
+    return triangle_inverse(cholesky(matrix))
+
+
+def inverse_from(lower: Array) -> Array:
+    return squared(triangle_inverse(lower))
+
+
+def each_times(matrices: Array, vectors: Array) -> Array:
+    systems, rows, columns = matrices.shape
+    product = np.empty((systems, rows))
+    for system in range(systems):
+        for row in range(rows):
+            total = 0.0
+            for column in range(columns):
+                total += matrices[system, row, column] * vectors[system, column]
+            product[system, row] = total
+    return product
+
+
+def each_turned_times(matrices: Array, vectors: Array) -> Array:
+    systems, rows, columns = matrices.shape
+    product = np.zeros((systems, columns))
+    for system in range(systems):
+        for row in range(rows):
+            for column in range(columns):
+                product[system, column] += matrices[system, row, column] * vectors[system, row]
+    return product
+
+
+def each_quadratic(matrices: Array, vectors: Array) -> Array:
+    kinds, systems, size, _ = matrices.shape
+    form = np.zeros((kinds, systems))
+    for kind in range(kinds):
+        for system in range(systems):
+            for row in range(size):
+                product = 0.0
+                for column in range(size):
+                    product += matrices[kind, system, row, column] * vectors[system, column]
+                form[kind, system] += product * vectors[system, row]
+    return form
+
+
+def each_dot(rows: Array, vectors: Array) -> Array:
+    kinds, systems, size = rows.shape
+    product = np.zeros((kinds, systems))
+    for kind in range(kinds):
+        for system in range(systems):
+            for column in range(size):
+                product[kind, system] += rows[kind, system, column] * vectors[system, column]
+    return product
+
+
+def each_combined(columns: Array, vectors: Array) -> Array:
+    size, systems, choices = columns.shape
+    combined = np.zeros((systems, choices))
+    for column in range(size):
+        for system in range(systems):
+            weight = vectors[system, column]
+            for choice in range(choices):
+                combined[system, choice] += columns[column, system, choice] * weight
+    return combined
+
+
+def over_parts(values: Array) -> Array:
+    parts, choices = values.shape
+    total = np.zeros(choices)
+    for part in range(parts):
+        for choice in range(choices):
+            total[choice] += values[part, choice]
+    return total
+
+
+def norms(root: Array, columns: Array) -> Array:
+    size, choices = columns.shape
+    lengths = np.zeros(choices)
+    for row in range(size):
+        image = np.zeros(choices)
+        for column in range(size):
+            for choice in range(choices):
+                image[choice] += root[row, column] * columns[column, choice]
+        lengths += image * image
+    return np.sqrt(lengths)
+
+
+def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
+    parts, choices = low.shape
+    result = low.copy()
+    for part in range(parts):
+        for q in range(choices):
+            if viable[q] and low[part, q] > 0.0:
+                for p in range(choices):
+                    result[part, p] = max(result[part, p], floor[part, q, p] * low[part, q])
+    return result
