@@ -259,6 +259,51 @@ def test_estimates_equal_the_dense_ones(seed, part, kappa) -> None:
     assert not np.delete(state.mean[1], part, axis=0).any(), "a part that is not stale was"
 
 
+def estimates(state: LearnerState) -> tuple[np.ndarray, ...]:
+    physics = state.physics
+    return state.norm, state.mean, physics.low, physics.theta, physics.pace
+
+
+def computed_anew(state: LearnerState) -> LearnerState:
+    """The same sums, and what follows from them alone."""
+
+    def copied(values):
+        arrays = {k: v.copy() for k, v in values._asdict().items() if isinstance(v, np.ndarray)}
+        return values._replace(**arrays)
+
+    fresh = copied(state)._replace(physics=copied(state.physics))
+    fresh.physics.stale[:], fresh.physics.updates[:] = True, ANEW
+    physical.refresh(fresh, 0)
+    return fresh
+
+
+@given(seed=seeds, exponent=st.floats(-9.0, 0.0))
+@settings(max_examples=20)
+def test_what_is_brought_up_to_date_row_by_row_is_what_all_rows_say(seed, exponent) -> None:
+    """After every observation, between uploads, downloads and observations that come together."""
+    rng = np.random.default_rng(seed)
+    state = a_state(replace(CANS, ridge=10.0**exponent), devices=1)
+    kept = 0
+    for _ in range(100):
+        choice = int(rng.integers(4))
+        for part, x in enumerate(state.rows[:, choice]):
+            if x.any() and rng.random() < 0.9:
+                latency = float(x.sum() * 20.0 * rng.lognormal(0.0, 0.1))
+                physical.observe_physically(state, 0, part, choice, latency)
+        event, part = rng.random(), int(rng.integers(3))
+        if event < 0.1:
+            continue  # the next ones come before anybody estimates
+        if event < 0.2:
+            pooling.send(state, 0, part)
+            pooling.acknowledge(state, 0, part)
+            pooling.take_in(state, 0, part, packed(ten_rows(), 2), 0, 9, 0.0)
+        physical.refresh(state, 0)
+        kept = max(kept, int(state.physics.updates.max()))
+        for ours, fresh in zip(estimates(state), estimates(computed_anew(state)), strict=True):
+            np.testing.assert_allclose(ours, fresh, rtol=1e-4, atol=1e-4)
+    assert kept > 5, "everything was computed anew"
+
+
 def test_without_the_physics_an_estimate_is_the_papers() -> None:
     """Any sign, beta of Eq. 3 for the width, no pace."""
     parts = tuple(replace(part, spread=0.0) for part in CANS.parts)

@@ -126,16 +126,19 @@ def learn_beside(
     expected, residual = judged(state, device, part, expected, latency)
     # What its noise is judged by is the expected latency, which this noise has not touched; or,
     # where something else has happened, the latency.
-    weight = importance(latency if residual > FAR else expected)
+    weight, more = importance(expected), 1.0
+    if residual > FAR:
+        more, weight = weight / importance(latency), importance(latency)
     observation = weight * at_zero + (weight * latency) * per_ms
     observation[-3] = weight * latency * latency
     observation[-2] = observation[-1] = 1.0
     rarity = deviate(state, device, part, residual)
-    remember(state, device, part, observation, residual, rarity, importance(expected) / weight)
+    remember(state, device, part, observation, residual, rarity, more)
     square = state.rows.shape[2] ** 2
     own_pace = float(physics.pace[device, part])
     if own_pace != 1.0:
-        observation[square:-3] /= own_pace
+        b = observation[square:-3]
+        b /= own_pace
         observation[-3] /= own_pace * own_pace
     local = state.local[device, part]
     local += observation
@@ -242,15 +245,16 @@ def nonnegative_theta(inverse: Array, b: Array) -> Array:
 
 def pinned(theta: Array, inverse: Array) -> Array:
     """As `nonnegative_theta`, from the solution without the constraint."""
-    free = inverse.copy()
+    free, j = inverse, theta.argmin()
     for _ in range(theta.shape[0]):
-        j = theta.argmin()
         if theta[j] >= 0.0 or free[j, j] <= 0.0:
             break
-        column = free[j].copy()
-        theta -= column * (theta[j] / column[j])
-        free -= column.reshape(-1, 1) * (column / column[j])
+        column = free[j]
+        theta = theta - column * (theta[j] / column[j])
         theta[j] = 0.0
+        pinned_last, j = j, theta.argmin()
+        if theta[j] < 0.0:
+            free = free - column.reshape(-1, 1) * (column / column[pinned_last])
     result: Array = np.maximum(theta, 0.0)
     return result
 
@@ -337,7 +341,7 @@ def estimate_physically(state: LearnerState, device: int) -> None:
     sums = np.empty((2, parts, state.synced.shape[2]))  # all that is known, and the device's own
     sums[0] = state.synced[device] + state.local[device]
     sums[1] = physics.own[device]
-    b = sums[:, :, square : square + size].copy()
+    b = sums[:, :, square : square + size]
     root = physics.root[device]
     theta = each_turned_times(root, each_times(root, b[0]))
     if physics.nonnegative:
@@ -348,16 +352,18 @@ def estimate_physically(state: LearnerState, device: int) -> None:
     for part in range(parts):
         if not physics.stale[device, part]:
             continue
-        misfit = fitted[0, part] - 2.0 * agreement[0, part]
-        squares, weight, spread = sums[0, part, -3], sums[0, part, -2], physics.spread[part]
+        misfit = float(fitted[0, part]) - 2.0 * float(agreement[0, part])
+        squares, weight = float(sums[0, part, -3]), float(sums[0, part, -2])
         variance = variance_from(squares, weight, misfit, state.dimension[part])
-        physics.theta[device, part] = theta[part]
+        spread = float(physics.spread[part])
         if spread > 0.0:
             if physics.apart[device, part]:
                 spread = max(spread, APART)
-            own_pace = pace_from(fitted[1, part], agreement[1, part], variance, spread)
+            explained, agreed = float(fitted[1, part]), float(agreement[1, part])
+            own_pace = pace_from(explained, agreed, variance, spread)
             physics.pace[device, part] = own_pace
-            physics.theta[device, part] *= own_pace
+            theta[part] *= own_pace
+        physics.theta[device, part] = theta[part]
         physics.deviation[device, part] = sqrt(variance)
         physics.stale[device, part] = False
 
@@ -407,10 +413,8 @@ def refresh(state: LearnerState, device: int) -> None:
 def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
     """With theta >= 0, p costs at least min_j x_pj / x_qj of what q costs; of one part or of
     several at once."""
-    result = low.copy()
-    for q in range(viable.shape[0]):
-        if viable[q]:
-            result = np.maximum(result, floor[..., q, :] * low[..., q : q + 1])
+    floors = (floor * (low * viable)[..., None]).max(axis=-2)
+    result: Array = np.maximum(low, floors)
     return result
 
 
