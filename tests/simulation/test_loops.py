@@ -1,4 +1,4 @@
-"""What is spelled for the compiler returns what its NumPy spelling does."""
+"""What is spelled for the compiler returns what its NumPy spelling does, to the last bit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import inspect
 import numpy as np
 import pytest
 
-from cans.learning.arithmetic import linear, physical
-from cans.simulation.engines import loops
+from cans.learning.arithmetic import exchange, linear, physical, pooling
+from cans.learning.policies import Hyperparameters, policy_named
+from cans.simulation.engines import loops, reference
+from cans.simulation.worlds.named import make_world
 
 PARTS, SIZE, CHOICES = 3, 5, 7
 rng = np.random.default_rng(1)
@@ -54,8 +56,26 @@ def test_loops_equal_array_expressions(name) -> None:
     expression = getattr(linear, name, None) or getattr(physical, name)
     given = GIVEN[name]
     before = [array.copy() for array in given]
-    np.testing.assert_allclose(
-        getattr(loops, name)(*given), expression(*given), rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_array_equal(getattr(loops, name)(*given), expression(*given))
     for array, copy in zip(given, before, strict=True):
         np.testing.assert_array_equal(array, copy)
+
+
+def played(world_name: str, model: str, devices: int):
+    policy, world = policy_named("cans"), make_world(world_name, model, devices)
+    episode = world.episode(250, 40502, 1, offline_whole=True)
+    return reference.play(world, policy, Hyperparameters(), episode, immediate=False)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize(("world", "model"), [("drifting", "vit_b16"), ("layered", "vgg16")])
+def test_a_run_with_loops_is_the_same_run(world, model, devices, monkeypatch) -> None:
+    """Where a condition of 1e12 turns another order of the same sums into another upload."""
+    expressions = played(world, model, devices)
+    for module in (linear, physical, exchange, pooling):
+        for name in GIVEN:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(loops, name))
+    with_loops = played(world, model, devices)
+    for field in ("picks", "uploads", "downloads", "error_ms"):
+        np.testing.assert_array_equal(getattr(with_loops, field), getattr(expressions, field))

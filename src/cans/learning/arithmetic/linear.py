@@ -84,36 +84,40 @@ def inverse_root(matrix: Array) -> Array:
 
 
 # --- several systems at once ---------------------------------------------------------------------
-# `einsum` without `optimize` is no BLAS; the compiled engine has loops in the place of these.
+# The compiled engine has loops in the place of these, which add in the same order (`loops.py`).
 
 
 def each_times(matrices: Array, vectors: Array) -> Array:
     """(systems, n) matrix @ vector of every system."""
-    product: Array = np.einsum("sij,sj->si", matrices, vectors)
+    systems, _, columns = matrices.shape
+    product: Array = (matrices * vectors.reshape(systems, 1, columns)).sum(axis=2)
     return product
 
 
 def each_turned_times(matrices: Array, vectors: Array) -> Array:
     """(systems, n) matrix' @ vector of every system."""
-    product: Array = np.einsum("sij,si->sj", matrices, vectors)
+    systems, rows, _ = matrices.shape
+    product: Array = (matrices * vectors.reshape(systems, rows, 1)).sum(axis=1)
     return product
 
 
 def each_quadratic(matrices: Array, vectors: Array) -> Array:
     """(kinds, systems) vector' matrix vector, for matrices of several kinds of every system."""
-    product = np.einsum("ksij,sj->ksi", matrices, vectors)
+    systems, size = vectors.shape
+    product = (matrices * vectors.reshape(systems, 1, size)).sum(axis=3)
     return each_dot(product, vectors)
 
 
 def each_dot(rows: Array, vectors: Array) -> Array:
     """(kinds, systems) <row, vector>, for rows of several kinds of every system."""
-    product: Array = np.einsum("ksi,si->ks", rows, vectors)
+    product: Array = (rows * vectors).sum(axis=2)
     return product
 
 
 def each_combined(columns: Array, vectors: Array) -> Array:
     """(systems, choices) the columns (d, systems, choices) with the weights of every system."""
-    combined: Array = np.einsum("jsc,sj->sc", columns, vectors)
+    systems, size = vectors.shape
+    combined: Array = (columns * vectors.T.copy().reshape(size, systems, 1)).sum(axis=0)
     return combined
 
 

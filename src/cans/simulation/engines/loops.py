@@ -2,8 +2,10 @@
 
 NumPy wants few operations on large arrays, numba none that allocate. What is small and in every
 round is therefore spelled twice: these functions take the place of those of the same name in
-`cans.learning.arithmetic` when the engine is compiled, and return the same numbers
-(`tests/simulation/test_loops.py`).
+`cans.learning.arithmetic` when the engine is compiled.
+
+They do the same operations in the same order, so that they return the same bits
+(`tests/simulation/test_loops.py`): with a condition of 1e12, another order is another upload.
 """
 
 from __future__ import annotations
@@ -63,7 +65,21 @@ def triangle_inverse(lower: Array) -> Array:
 
 
 def inverse_root(matrix: Array) -> Array:
-    return triangle_inverse(cholesky(matrix))
+    size = matrix.shape[0]
+    both = np.zeros((size, 2 * size))
+    for i in range(size):
+        both[i, size + i] = 1.0
+        for j in range(size):
+            both[i, j] = matrix[i, j]
+    for j in range(size):
+        diagonal = np.sqrt(both[j, j])
+        for k in range(2 * size):
+            both[j, k] /= diagonal
+        for i in range(j + 1, size):
+            factor = both[i, j] / diagonal
+            for k in range(2 * size):
+                both[i, k] -= factor * both[j, k]
+    return both[:, size:].copy()
 
 
 def inverse_from(lower: Array) -> Array:
