@@ -139,7 +139,7 @@ class Pools:
                     continue
                 for judgement, each in zip(group.judged, result, strict=True):
                     if group.own:
-                        self._note(each.download)
+                        self._note(each.download, own=True)
                     else:
                         self._merged(judgement.upload, each, now)
                 group.merged.set_result(result)
@@ -315,10 +315,10 @@ class Pools:
         pool = self._now.get(key)
         return (pool.epoch, pool.round) if pool else (-1, -1)
 
-    def _note(self, download: Download, sender: str | None = None) -> None:
+    def _note(self, download: Download, sender: str | None = None, own: bool = False) -> None:
         if (download.epoch, download.round) > self._version(download.key):
             self._now[download.key] = replace(download, acknowledged=None)
-            self._news.changed(download, sender)
+            self._news.changed(download, sender, own)
 
     async def _in_thread(self, function: Callable[..., Result], *words: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *words)
