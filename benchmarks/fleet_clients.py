@@ -243,7 +243,10 @@ class _Client:
         call = self.channel.unary_unary("/cans.v1.Edge/Join")
         welcome = Welcome.from_bytes(await call(JoinRequest(who).to_bytes(), timeout=60))
         self.who, self.table, policy = who, welcome.table, welcome.terms.policy
-        self.parts = [part for part in policy.parts if part.shared]
+        shared = [part for part in policy.parts if part.shared]
+        self.watched = [pool_key(part, self.table, policy, who) for part in shared]
+        booked = policy.of_server if welcome.books_server else ()  # by the server: nothing to say
+        self.parts = [part for part in shared if part not in booked]
         self.keys = [pool_key(part, self.table, policy, who) for part in self.parts]
 
     async def play(self, requests: int, rate: float, offset: float) -> None:
@@ -289,6 +292,6 @@ class _Client:
         self.fleet.tally.learned(len(data) + len(answer), len(uploads))
 
     async def watch(self) -> None:
-        request = WatchRequest(self.who.device, dict.fromkeys(self.keys, (0, 0)))
+        request = WatchRequest(self.who.device, dict.fromkeys(self.watched, (0, 0)))
         async for data in self.channel.unary_stream("/cans.v1.Edge/Watch")(request.to_bytes()):
             self.fleet.tally.heard(data)

@@ -221,7 +221,7 @@ def run() -> dict[str, Any]:
     asked = os.environ.get("FLEET_SIZES")
     wanted = {int(size) for size in asked.split(",")} if asked else set(SIZES)
     reals = [measured(size, rate) for size, rate in REAL.items() if size in wanted]
-    uploads = reals[-1]["cans"]["uploads_per_request"] / 3 if reals else LIGHT_UPLOADS
+    uploads = reals[-1]["cans"]["uploads_per_request"] / 2 if reals else LIGHT_UPLOADS
     lights = [measured(size, rate, uploads) for size, rate in LIGHT.items() if size in wanted]
     growth = {
         kind: exponents(sizes)

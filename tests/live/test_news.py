@@ -164,6 +164,19 @@ def test_what_a_server_books_of_itself_is_news_only_if_it_matters() -> None:
     asyncio.run(main())
 
 
+def test_a_pool_that_was_there_before_its_watchers_is_no_news_to_them() -> None:
+    async def main() -> None:
+        desk = Desk()
+        first = desk.change("other")  # nobody watches
+        with desk.news.subscribed("watcher", {KEY: (0, first.round)}, 0.0) as stream:
+            desk.change("other")
+            assert stream.due(0.0) == []
+            last = desk.change("other", more=100.0)
+            assert rounds(stream.due(0.0)) == [last.round]
+
+    asyncio.run(main())
+
+
 def test_nobody_is_told_of_what_they_sent() -> None:
     async def main() -> None:
         desk = Desk()
@@ -197,28 +210,21 @@ def who(device: Device) -> str:
 def test_a_device_learns_news_from_its_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is woken here: what another device says can only come with an answer."""
+    """Nobody is woken here: that a pool starts anew can only be told with an answer."""
     monkeypatch.setattr(news, "WOKEN_AT_ONCE", 0)
     monkeypatch.setattr(news, "WAKING_PAUSE_S", 3600.0)
     with (
         running(toy(), terms=terms("cans", fresh_pools=True)) as server,
-        Device(server.address, toy(), state=tmp_path / "a", hooks=Hooks(force=0)) as device,
+        Device(server.address, toy(), state=tmp_path, hooks=Hooks(force=0)) as device,
     ):
-        wait_until(lambda: who(device) in server.server.pools.watching())
-        with Device(server.address, toy(), state=tmp_path / "b", hooks=Hooks(force=0)) as other:
-            other.run(example())
-            other.settle()
-        keys = [each.key for each in server.server.pools.remembered()]
-        assert keys
-
-        def behind() -> list[PoolKey]:
-            versions = {key: server.server.pools._version(key) for key in keys}
-            known = device._experience.known
-            return [key for key in keys if key in known and known[key] < versions[key]]
-
-        assert behind()
+        pools = server.server.pools
+        wait_until(lambda: who(device) in pools.watching())
+        device.settle()
+        key = next(each.key for each in pools.remembered() if each.key.part == "link")
+        asyncio.run_coroutine_threadsafe(pools._restart(key), server._loop).result(20)
+        assert device._experience.known[key][0] == 0
         device.run(example())
-        wait_until(lambda: not behind())
+        wait_until(lambda: device._experience.known[key][0] == 1)
 
 
 # --- one transaction for what has queued ---

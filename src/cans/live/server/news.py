@@ -109,7 +109,7 @@ class News:
         self._watching: dict[PoolKey, set[Subscription]] = {}
         self._hungry: dict[PoolKey, set[Subscription]] = {}  # that may hear of any change
         self._of_device: dict[str, set[Subscription]] = {}
-        self._booked: dict[PoolKey, Download] = {}  # own pools as they were when they were news
+        self._said: dict[PoolKey, Download] = {}  # pools as they were when they were news
         self._to_wake: dict[Subscription, None] = {}  # in this order
         self._waking = False
 
@@ -131,6 +131,7 @@ class News:
     def subscribed(self, device: str, known: Known, now: float) -> Iterator[Subscription]:
         made = Subscription(Watcher.of(device, known, now), self)
         for key in made.keys:
+            self._begin(key)
             self._watching.setdefault(key, set()).add(made)
             self._hungry.setdefault(key, set()).add(made)
         self._of_device.setdefault(device, set()).add(made)
@@ -142,6 +143,14 @@ class News:
                 _discard(self._hungry, key, made)
             _discard(self._of_device, device, made)
             self._to_wake.pop(made, None)
+
+    def _begin(self, key: PoolKey) -> None:
+        """Who begins to watch hears of a pool as it is: that is its first edition, not what comes
+        after it."""
+        pool = self.read(key)
+        if pool is not None and key not in self._said:
+            self._editions.note(pool)
+            self._said[key] = pool
 
     def changed(self, pool: Download, sender: str | None, own: bool = False) -> None:
         """A pool is now this, by an upload of this sender (None: not known whose); `own`: by what
@@ -157,12 +166,12 @@ class News:
         self._told(hungry, pool, False, sender)
 
     def _is_news(self, pool: Download, own: bool) -> bool:
-        before = self._booked.get(pool.key) if own else None
+        before = self._said.get(pool.key) if own else None
         if before is not None and not _matters(before, pool):
             return False
         found = self._editions.note(pool)
-        if own and found:
-            self._booked[pool.key] = pool
+        if found:
+            self._said[pool.key] = pool
         return found
 
     def _told(
