@@ -207,6 +207,10 @@ def who(device: Device) -> str:
     return device._experience.state.identity.device
 
 
+async def restart(pools: Pools, key: PoolKey) -> None:
+    pools._note(await pools._in_thread(pools._store.reset, key))
+
+
 def test_a_device_learns_news_from_its_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +225,7 @@ def test_a_device_learns_news_from_its_answers(
         wait_until(lambda: who(device) in pools.watching())
         device.settle()
         key = next(each.key for each in pools.remembered() if each.key.part == "link")
-        asyncio.run_coroutine_threadsafe(pools._restart(key), server._loop).result(20)
+        asyncio.run_coroutine_threadsafe(restart(pools, key), server._loop).result(20)
         assert device._experience.known[key][0] == 0
         device.run(example())
         wait_until(lambda: device._experience.known[key][0] == 1)
