@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from cans.learning import Download, PoolKey, SufficientStatistics
+from cans.learning import (
+    DeviceIdentity,
+    DeviceLearner,
+    Download,
+    Latencies,
+    PoolKey,
+    SufficientStatistics,
+    policy_named,
+)
 from cans.learning.arithmetic.exchange import NEWS_BURST, NEWS_SECONDS, YOUNG, Editions, Watcher
+from cans.learning.laws import random_table
 
 KEY = PoolKey("m", "1", "cans", "link", "network:lab")
 OTHER = KEY._replace(scope="network:home")
@@ -84,3 +94,37 @@ def test_what_is_old_or_not_watched_is_nothing() -> None:
     watcher.changed(pool(5), urgent=True, sender="you")
     watcher.changed(pool(9, key=OTHER), urgent=True, sender="you")
     assert watcher.due(0.0) == []
+
+
+def test_what_a_device_measured_can_be_told_from_its_upload() -> None:
+    """It tells what an average device would have measured, and by what it divided."""
+    rng = np.random.default_rng(3)
+    table = random_table(rng.random, 8, (2, 2, 2))
+    learner = DeviceLearner(table, policy_named("cans"), DeviceIdentity("slow"))
+    learner.join()
+    key = next(key for key in learner.pools() if key.part == "front")
+    theta, rows = np.array([30.0, 20.0]), table.front[1:]
+    known = SufficientStatistics.zero(2)
+    for _ in range(200):
+        x = rows[rng.integers(len(rows))]
+        y = float(x @ theta) * rng.lognormal(0, 0.05)
+        one = SufficientStatistics.of(x, y).scaled(9 / (9 + y * y))
+        known = known + replace(one, weight=1.0)
+    learner.adopt(Download(key, 0, known, 1, acknowledged=0))
+    told = measured = SufficientStatistics.zero(2)
+    for i in range(60):
+        learner.select()
+        row = 1 + int(rng.integers(len(rows)))
+        y = 2.5 * float(table.front[row] @ theta) * rng.lognormal(0, 0.05)
+        uploads = learner.observe(row, Latencies(y, None, None), float(i))
+        for upload in (*uploads, *(learner.flush() if i == 59 else ())):
+            if upload.key == key:
+                told, measured = told + upload.statistics, measured + upload.measured
+                learner.acknowledge(Download(key, 0, known, 1, acknowledged=upload.sequence))
+    assert measured.count == 60
+
+    def level(said: SufficientStatistics) -> float:
+        return float(theta @ said.b / (theta @ said.sigma @ theta))
+
+    assert abs(level(measured) - 2.5) < 0.1
+    assert level(told) < 1.5

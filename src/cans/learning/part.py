@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 
@@ -58,6 +59,7 @@ class PartLearner:
         self.fleet_threshold = hyperparameters.fleet_threshold if policy.fleet_sync else 0.0
         self.sequence = 0
         self.in_flight: Upload | None = None
+        self._measured = self._told = 0.0  # squared latencies of the buffer, and over the pace
         if not state.physics.used:
             linear.estimate(state, 0, number)
 
@@ -89,7 +91,9 @@ class PartLearner:
         state, number = self.state, self.number
         state.heard[0, number] = max(time, state.heard[0, number])
         if state.physics.used:
+            before = state.local[0, number, -3]
             physical.observe_physically(state, 0, number, choice, latency)
+            self._note_pace(before)
         else:
             linear.observe(state, 0, number, choice, latency)
 
@@ -97,10 +101,18 @@ class PartLearner:
         """Take in an observation that is not of a choice: a partial local run, or a probe."""
         at_zero, per_ms = contributions(x)
         if self.state.physics.used:
+            before = self.state.local[0, self.number, -3]
             physical.learn(self.state, 0, self.number, at_zero, per_ms, latency)
+            self._note_pace(before)
         else:
             linear.accumulate(self.state.local[0, self.number], at_zero, per_ms, latency)
         self.state.gain[0, self.number] = np.inf  # how much it teaches has to be computed
+
+    def _note_pace(self, before: float) -> None:
+        """An observation has entered the buffer, whose sum of squares was this before."""
+        told = self.state.local[0, self.number, -3] - before
+        self._told += told
+        self._measured += told * self.state.physics.pace[0, self.number] ** 2
 
     # --- uploading ---
 
@@ -116,13 +128,25 @@ class PartLearner:
         if whole:
             self.state.startling[0, self.number] = 0.0
         pooling.send(self.state, 0, self.number)
-        self.in_flight = self._named(self.sequence, self.read(self.state.sent))
+        sent = self.read(self.state.sent)
+        self.in_flight = self._named(self.sequence, sent, self._pace_of(sent))
         self.sequence += 1
         return self.in_flight
 
-    def _named(self, sequence: int, statistics: SufficientStatistics) -> Upload:
+    def _pace_of(self, sent: SufficientStatistics) -> float:
+        """What the latencies of an upload were divided by: of all there is, the root mean square of
+        what it was while they were observed; of a surprise, which goes alone, what it is now."""
+        if not self.state.physics.used:
+            return 1.0
+        everything = sent.count == round(self.state.local[0, self.number, -1])
+        if not everything or self._told <= 0.0:
+            return float(self.state.physics.pace[0, self.number])
+        pace = sqrt(self._measured / self._told)
+        self._measured = self._told = 0.0
+        return pace
+
+    def _named(self, sequence: int, statistics: SufficientStatistics, pace: float = 1.0) -> Upload:
         who = self.identity
-        pace = float(self.state.physics.pace[0, self.number]) if self.state.physics.used else 1.0
         return Upload(who.device, who.incarnation, self.key, self.epoch, sequence, statistics, pace)
 
     # --- adopting ---
@@ -133,6 +157,8 @@ class PartLearner:
         pool = download.statistics.pack(self.state.rows.shape[2])
         version = download.epoch, download.round
         state, number = self.state, self.number
+        if download.epoch > self.epoch:  # what is in the buffer ends with it
+            self._measured = self._told = 0.0
         if self.booked and version > (state.epoch[0, number], state.round[0, number]):
             state.local[0, number] = state.sent[0, number]  # it is in there, as the other saw it
         pooling.take_in(self.state, 0, self.number, pool, *version, download.time)
