@@ -5,7 +5,7 @@
 Eight devices, two requests of each on their way, ask two servers in turns: `--batch 8`, and none.
 Servers (one worker, one thread) have one core and the devices the other. Two models: products of
 one row, which read far more weights than they compute with (batches help), and convolutions, which
-do not (there batches must not be used, and cost nothing).
+do not (they must not suffer, whether the server finds batches worth it or not).
 """
 
 from __future__ import annotations
