@@ -30,6 +30,7 @@ MATTERS = 0.1
 """What a server books of its own time is news when the estimate has moved by so much, as the rows
 of pools are scaled: a tenth of a millisecond, or 3 % of the latency where that is more. It is
 booked all day: its own uncertainty, which decides for other pools, is soon less than matters."""
+GROWN = 4.0  # or when it has as many times the observations
 
 Read = Callable[[PoolKey], Download | None]
 Key = TypeVar("Key")
@@ -233,10 +234,13 @@ class News:
 
 
 def _matters(before: Download, now: Download) -> bool:
-    """Whether a pool of the same epoch has come of age or moved by more than anybody cares for."""
+    """Whether a pool has begun anew, come of age, grown fourfold or moved by what anybody cares
+    for."""
     old, new = before.statistics, now.statistics
     young = old.dimension + YOUNG
     if before.epoch != now.epoch or old.weight < young <= new.weight:
+        return True
+    if new.weight >= GROWN * old.weight:  # who knows more need not try as much
         return True
     step = _estimate(new) - _estimate(old)
     return bool(step @ old.sigma @ step > MATTERS**2 * old.weight)
