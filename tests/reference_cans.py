@@ -202,11 +202,11 @@ class Pool:
         sigma, b, _, n = sums(self.rows, self.d)
         theta = nonnegative(sigma, b, self.ridge)
         variance = noise(self.rows, theta)
-        sigma_u, b_u, _, _ = sums(upload, self.d)
+        sigma_u, b_u, s_u, _ = sums(upload, self.d)
         v = sigma_u @ theta
         expected = theta @ v
         level = theta @ b_u / expected if expected > 0 else 0.0
-        if n < self.d + 5 or expected == 0 or variance == 0 or not upload:
+        if n < self.d + 5 or expected <= 1e-9 * s_u or variance == 0 or not upload:
             return 0.0, level
         doubt = v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v) / len(upload)
         spread = expected + doubt
@@ -294,8 +294,9 @@ class Part:
         self.faster = max(self.faster + min(-rarity, 4.0) - 1.0, 0.0)
         if self.slower > 11.0 or self.faster > 8.0:
             self.own, self.slower, self.faster, self.apart = [], 0.0, 0.0, True
-        h = importance(expected)
-        self.own.append(Row(sqrt(h) * x, sqrt(h) * y, min(1.0, 5.0 / max(z, 5.0))))
+        h = importance(y if z > 5 and not self.apart else expected)
+        value = min(1.0, 5.0 / max(z, 5.0)) if self.apart else 1.0
+        self.own.append(Row(sqrt(h) * x, sqrt(h) * y, value))
 
     def rarity(self, z):
         known = worth(self.copy) + worth(self.buffer) + 1

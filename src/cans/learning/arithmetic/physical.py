@@ -171,17 +171,18 @@ def remember(
     again in one direction, this device is no longer as it was: its pace starts anew, further from
     its pool if need be, whatever the pool makes of it.
 
-    By the expected latency an observation counts for `more` times as much as for the pool; what is
-    far off for no more than what is just believable (Huber).
+    Until then an observation counts as it does for the pool, so that single accidents say little;
+    from then on by the expected latency, `more` times as much, and what is far off for no more than
+    what is just believable (Huber).
     """
     physics = state.physics
     if physics.watched[part] and alarmed(physics.alarm[device, part], rarity, 1.0):
         physics.alarm[device, part] = 0.0
         physics.own[device, part] = 0.0
         physics.apart[device, part] = True
-    worth = min(1.0, FAR / max(residual, FAR))
     kept = observation
-    if more * worth != 1.0:
+    worth = min(1.0, FAR / max(residual, FAR))
+    if physics.apart[device, part] and more * worth != 1.0:
         kept = observation * (more * worth)
         kept[-2], kept[-1] = worth, 1.0
     own = physics.own[device, part]

@@ -22,6 +22,9 @@ from cans.learning.arithmetic.linear import (
 )
 from cans.learning.arithmetic.physical import MATURE, alarmed, noise_variance, nonnegative_theta
 
+NOTHING = 1e-9
+"""The share of a latency, squared, of which nothing can be said to have been expected: rounding."""
+
 TRUST = 3.0
 """Standardised residual beyond which an upload is taken at less than its full weight."""
 
@@ -92,7 +95,7 @@ def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
     direction = times(sigma_of(upload, 0.0), theta)
     explained = (theta * direction).sum()
     uncertain = explained + (direction * times(inverse, direction)).sum() / upload[-1]
-    if explained <= 0.0 or variance <= 0.0:
+    if explained <= NOTHING * upload[-3] or variance <= 0.0:
         return 0.0
     score = (theta * b_of(upload)).sum() - explained
     return float(score / np.sqrt(variance * uncertain * upload[-1]))
