@@ -18,6 +18,7 @@ from reference import argmin
 FRONT, LINK, SERVER = range(3)
 ALPHA = 1.25
 MOST_TOKENS, TOKEN_EVERY = 1.0, 600.0
+SPREADS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5)
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class Row:
     y: float
     worth: float = 1.0
     startling: bool = False  # in a buffer: to be told at once
+    choice: int | None = None  # that it is of
+    ms: float = 0.0  # its latency
+    count: int = 1  # 0: it stands for no observation
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Numbers:
     events: bool = True  # exchange when it matters; False: after every inference
     alpha: float = ALPHA
     viable: tuple[bool, ...] | None = None  # None: by `viable_choices`
+    bends: tuple[bool, bool, bool] = (False, False, False)
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -48,6 +53,11 @@ class Numbers:
 
 def importance(reference):
     return 9.0 / (9.0 + reference**2)
+
+
+def milliseconds(square):
+    """The latency of which this is the square, times its importance."""
+    return sqrt(9.0 * square / max(9.0 - square, 9e-4))
 
 
 def worth(rows):
@@ -110,6 +120,64 @@ def floors(lower, x, viable):
                 shares = [x[p, j] / x[q, j] for j in range(x.shape[1]) if x[q, j] > 0]
                 raised[p] = max(raised[p], min(shares, default=0.0) * lower[q])
     return np.array(raised)
+
+
+# --- deviations ----------------------------------------------------------------------------------
+
+
+def by_choice(rows, count):
+    """N, T and S of every choice."""
+    number, total, squares = np.zeros(count), np.zeros(count), np.zeros(count)
+    for row in rows:
+        if row.choice is not None:
+            number[row.choice] += row.worth
+            total[row.choice] += row.worth * row.ms
+            squares[row.choice] += row.worth * row.ms**2
+    return number, total, squares
+
+
+def noise_of_choices(mean, number, total, squares, prior):
+    """sigma_c^2 of every choice, and sigma^2 of all."""
+    h = importance(mean)
+    about, freedom = np.zeros(len(mean)), np.zeros(len(mean))
+    for p in np.flatnonzero(number):
+        about[p] = h[p] * max(squares[p] - total[p] ** 2 / number[p], 0.0)
+        freedom[p] = max(number[p] - 1, 0.0)
+    every = (about.sum() + prior) / (freedom.sum() + 2)
+    if every <= 0 or number.sum() == 0:
+        return np.zeros(len(mean)), 0.0
+    counted = np.array([min(20 / f, 1.0) if f > 0 else 1.0 for f in freedom])
+    known = counted @ freedom + 2
+    usual = (number * h).sum() / number.sum()
+    share = (counted @ about + prior) / known
+    fixed = h * (counted @ (about / h) + prior / usual) / known
+    gain = counted @ (freedom * np.log(share / fixed) + about / share - about / fixed)
+    common = np.maximum(share, fixed) if gain / 2 > 1 else share
+    return (about + 4 * common) / (freedom + 4), every
+
+
+def likeliest_spread(mean, norm, weight, average, variance):
+    best, found = 4.0, 0.0
+    for tau in SPREADS:
+        gain = 0.0
+        for p in np.flatnonzero(weight >= 1.5 * importance(mean)):
+            left = 1 - min(weight[p] * norm[p] ** 2, 1.0)
+            if left < 0.01:
+                continue
+            h = importance(mean[p])
+            v = variance[p] * h / weight[p]
+            apart = h * (average[p] - mean[p]) ** 2
+            more = 9 * tau**2
+            gain += (apart * (1 / v - 1 / (more + v)) - left * log(1 + more / v)) / 2
+        if gain > best:
+            best, found = gain, tau
+    return found
+
+
+def noise_share(mean, weight, tau, variance):
+    """Of every choice, how much of its average's distance from the line is noise."""
+    h = importance(mean)
+    return variance * h / (variance * h + 9 * tau**2 * weight)
 
 
 # --- viable choices ------------------------------------------------------------------------------
@@ -177,12 +245,14 @@ class Pool:
     faster: float = 0.0
     told: list[Row] | None = field(default_factory=list)  # what its present edition says
     edition: int = 0
+    choices: int = 0  # 0: they do not deviate
 
     def take(self, upload, epoch, time):
         """Merge."""
         if epoch != self.epoch:
             return
         z, level = self.residual(upload)
+        z = self.by_its_choice(upload, z)
         recent = min(max(len(upload), 1), 3)
         self.slower = max(self.slower + min(z, 6.0) - 2.0 * recent, 0.0)
         self.faster = max(self.faster + min(-z, 4.0) - 1.0 * recent, 0.0)
@@ -193,7 +263,7 @@ class Pool:
             self.rows = self.past_at(level) + upload
         else:
             trust = min(1.0, 3.0 / abs(z)) if z != 0 else 1.0
-            self.rows = self.rows + [Row(row.x, row.y, row.worth * trust) for row in upload]
+            self.rows = self.rows + [replace(row, worth=row.worth * trust) for row in upload]
         self.merges += 1
         self.time = max(time, self.time)
 
@@ -202,15 +272,46 @@ class Pool:
         sigma, b, _, n = sums(self.rows, self.d)
         theta = nonnegative(sigma, b, self.ridge)
         variance = noise(self.rows, theta)
-        sigma_u, b_u, s_u, _ = sums(upload, self.d)
+        sigma_u, b_u, s_u, n_u = sums(upload, self.d)
         v = sigma_u @ theta
         expected = theta @ v
         level = theta @ b_u / expected if expected > 0 else 0.0
+        if expected > 0 and n > 0:
+            usual = milliseconds(theta @ sigma @ theta / n)
+            longer = milliseconds(s_u / n_u) - milliseconds(expected / n_u)
+            level = min(level, 1 + 10 * max(longer, 0.0) / max(usual, 1e-3))
         if n < self.d + 5 or expected <= 1e-9 * s_u or variance == 0 or not upload:
             return 0.0, level
         doubt = v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v) / len(upload)
         spread = expected + doubt
         return (theta @ b_u - expected) / sqrt(variance * spread * len(upload)), level
+
+    def by_its_choice(self, upload, z):
+        """Step 1 for choices that deviate."""
+        said, total_said, _ = by_choice(upload, self.choices)
+        known, total, squared = by_choice(self.rows, self.choices)
+        seen = known > 0
+        beyond = seen.sum() - self.d
+        if z == 0 or said.sum() == 0 or beyond <= 0:
+            return z
+        average = np.where(seen, total / np.where(seen, known, 1.0), 0.0)
+        h = importance(average)
+        known, total, squared, said, total_said = (
+            h * each for each in (known, total, squared, said, total_said)
+        )
+        sigma, b, s, n = sums(self.rows, self.d)
+        squares = np.maximum(squared - total * average, 0.0).sum()
+        variance = (squares + 2 * 0.3**2 * s / n) / (max(n - seen.sum(), 0.0) + 2)
+        theta = nonnegative(sigma, b, self.ridge)
+        misses = s - 2 * theta @ b + theta @ sigma @ theta - squares
+        if variance <= 0 or misses <= variance * (beyond + 3 * sqrt(2 * beyond)):
+            return z
+        expected = (said * average**2).sum()
+        if any(said[p] > 0 and known[p] == 0 for p in range(self.choices)) or expected <= 0:
+            return 0.0
+        doubt = sum((said[p] * average[p]) ** 2 / known[p] for p in np.flatnonzero(seen))
+        spread = sqrt(variance * (expected + doubt / len(upload)) * len(upload))
+        return ((average * total_said).sum() - expected) / spread
 
     def publish(self):
         """A new edition, if it says something else than the last."""
@@ -221,6 +322,10 @@ class Pool:
         sigma, b, _, _ = sums(self.rows, self.d)
         sigma_told, b_told, _, _ = sums(self.told, self.d)
         if worth(self.told) < self.d + 20 <= worth(self.rows):
+            return True
+        if (
+            by_choice(self.rows, self.choices)[0] > 4 * by_choice(self.told, self.choices)[0]
+        ).any():
             return True
         if growth(sigma_told, sigma, self.ridge) > self.d * log(4.0):
             return True
@@ -233,7 +338,10 @@ class Pool:
         if level <= 1 or n == 0:
             return []
         share = min(sqrt(1 / n), 1.0)
-        return [Row(row.x / level, row.y, row.worth * share) for row in self.rows]
+        return [
+            replace(row, x=row.x / level, ms=row.ms * level, worth=row.worth * share, count=0)
+            for row in self.rows
+        ]
 
 
 # --- a device ------------------------------------------------------------------------------------
@@ -266,37 +374,49 @@ class Part:
     mean: np.ndarray | None = None
     lower: np.ndarray | None = None
     width: np.ndarray | None = None
+    bends: bool = False
+    tau: float = 0.0  # spread of the choices about the line
 
-    def observe(self, x, y):
+    def observe(self, x, y, choice=None):
         if not x.any():
             return
-        expected, z = self.expectation(x, y)
+        choice = choice if self.bends else None
+        expected, z = self.expectation(x, y, choice)
         h = importance(y if z > 5 else expected)
-        self.remember(x, y, expected, z)
+        self.remember(x, y, expected, z, choice)
         self.credit = min(self.credit + 0.005, 5.0)
         startling = self.credit >= 1 and self.rarity(z) > 4
         self.credit -= startling
-        self.buffer.append(Row(sqrt(h) * x, sqrt(h) * y / self.pace, startling=startling))
+        ms = y / self.pace
+        row = Row(sqrt(h) * x, sqrt(h) * ms, startling=startling, ms=ms, choice=choice)
+        self.buffer.append(row)
         if startling:
             self.awaited = 3
         elif self.awaited:
             self.awaited -= 1
 
-    def expectation(self, x, y):
+    def expectation(self, x, y, choice):
         if self.theta is None or self.sigma == 0 or worth(self.copy) < len(x) + 5:
             return abs(y), 0.0
         expected = self.theta @ x
+        if choice is not None and self.tau > 0:
+            expected = self.mean[choice]
         return expected, (y - expected) * sqrt(importance(expected)) / self.sigma
 
-    def remember(self, x, y, expected, z):
+    def observed(self):
+        return sum(row.count for row in self.copy + self.buffer)
+
+    def remember(self, x, y, expected, z, choice):
         rarity = copysign(self.rarity(z), z)
         self.slower = max(self.slower + min(rarity, 6.0) - 2.0, 0.0)
         self.faster = max(self.faster + min(-rarity, 4.0) - 1.0, 0.0)
         if self.slower > 11.0 or self.faster > 8.0:
             self.own, self.slower, self.faster, self.apart = [], 0.0, 0.0, True
-        h = importance(y if z > 5 and not self.apart else expected)
-        value = min(1.0, 5.0 / max(z, 5.0)) if self.apart else 1.0
-        self.own.append(Row(sqrt(h) * x, sqrt(h) * y, value))
+        believed = min(1.0, 5.0 / max(z, 5.0))  # also in the sums of its choice
+        h = importance(expected)
+        if z > 5 and not self.apart:
+            h = importance(y) / believed
+        self.own.append(Row(sqrt(h) * x, sqrt(h) * y, believed, ms=y, choice=choice))
 
     def rarity(self, z):
         known = worth(self.copy) + worth(self.buffer) + 1
@@ -312,6 +432,9 @@ class Part:
         if worth(self.copy) < d + 20 or len(self.buffer) >= 200 or self.awaited == 0:
             return True
         if any(row.startling for row in self.buffer):
+            return True
+        count = len(self.x)
+        if (by_choice(self.buffer, count)[0] > 1.25 * by_choice(self.copy, count)[0]).any():
             return True
         before, after = sums(self.copy, d)[0], sums(self.copy + self.buffer, d)[0]
         return growth(before, after, self.numbers.ridge) > log(1 + self.numbers.alpha)
@@ -346,12 +469,15 @@ class Part:
         self.see(pool)
         self.heard = max(pool.time, self.heard)
 
-    def estimate(self):
+    def estimate(self, mature):
         rows, d = self.copy + self.buffer, self.x.shape[1]
         sigma, b, _, _ = sums(rows, d)
         theta = nonnegative(sigma, b, self.numbers.ridge)
         variance = noise(rows, theta)
         spread = max(self.spread, 1.0) if self.apart and self.spread else self.spread
+        self.tau = 0.0
+        if self.bends and mature and self.estimate_bent(rows, theta, sigma, spread):
+            return
         self.pace = pace(self.own, theta, variance, spread)
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean = self.x @ self.theta
@@ -360,6 +486,62 @@ class Part:
         self.width = self.numbers.kappa * self.sigma * norm
         lower = np.maximum(self.mean - self.width, 0.0)
         self.lower = floors(lower, self.x, self.viable)
+
+    def estimate_bent(self, rows, theta, sigma, spread):
+        """Step 6; False: the line fits."""
+        x, d, ridge = self.x, self.x.shape[1], self.numbers.ridge
+        number, total, squares = by_choice(rows, len(x))
+        seen = number > 0
+        average = np.where(seen, total / np.where(seen, number, 1.0), 0.0)
+        self.tau = 0.0
+        if not rows:
+            return False
+
+        def norms(matrix):
+            inverse = np.linalg.inv(matrix + ridge * np.eye(d))
+            return np.array([sqrt(max(each @ inverse @ each, 0.0)) for each in x])
+
+        mean = x @ theta
+        weight = number * importance(mean)
+        s, n = (sums(rows, d)[i] for i in (2, 3))
+        prior = 2 * 0.3**2 * s / n
+        noises, variance = noise_of_choices(mean, number, total, squares, prior)
+        if noises.min() > 0:
+            self.tau = likeliest_spread(mean, norms(sigma), weight, average, noises)
+        if self.tau == 0:
+            return False
+        left = noise_share(mean, weight, self.tau, noises)
+        sigma, b = (x.T * (left * weight)) @ x, x.T @ (left * weight * average)
+        theta = nonnegative(sigma, b, ridge)
+        mean, norm = x @ theta, norms(sigma)
+        weight = number * importance(mean)
+        h = importance(mean)
+        left = noise_share(mean, weight, self.tau, noises)
+        open_ = 9 * self.tau**2 * left / importance(mean) + variance * (left * norm) ** 2
+        width = np.where(x.any(axis=1), np.sqrt(open_), 0.0)
+        mean = np.maximum(mean + np.where(seen, (average - mean) * (1 - left), 0.0), 0.0)
+        if spread > 0:
+            own, own_total, _ = by_choice(self.own, len(x))
+            prior = 1 / spread**2
+            above = (h * own_total * mean).sum() / variance + prior
+            self.pace = max(above / ((h * own * mean**2).sum() / variance + prior), 0.05)
+        self.theta, self.sigma = theta * self.pace, sqrt(variance)
+        self.mean, self.width = mean * self.pace, self.numbers.kappa * width
+        lower = np.maximum(self.mean - self.width, 0.0)
+        self.lower = np.array(
+            [
+                max(
+                    [lower[p]]
+                    + [
+                        lower[q]
+                        for q in range(len(x))
+                        if x[q].any() and all(x[p, j] >= x[q, j] for j in range(d) if x[q, j] > 0)
+                    ]
+                )
+                for p in range(len(x))
+            ]
+        )
+        return True
 
     def send(self, pool, time):
         """What is on its way arrives."""
@@ -380,7 +562,59 @@ def choose(parts, viable):
     if parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
         back = worth_a_try(parts, viable, lower, mean)
         scores = np.where(np.logical_or(viable, back), scores, inf)
-    return argmin(scores)
+    if any(part.tau > 0 for part in parts):
+        scores = np.where(affordable(parts, mean), lower + 0.01 * mean, inf)
+    scores = np.where(too_slow(parts, mean), inf, scores)
+    pick = argmin(scores)
+    return look(parts, mean, pick) if mature(parts) and its_turn(parts) else pick
+
+
+def mature(parts):
+    return all(worth(part.copy) >= part.x.shape[1] + 20 for part in parts if part.bends)
+
+
+def affordable(parts, mean):
+    kappa = parts[FRONT].numbers.kappa
+    high = mean + np.sqrt(sum((part.width / kappa) ** 2 for part in parts))
+    return high <= 3 * high[mean.argmin()]
+
+
+def too_slow(parts, mean):
+    """What was seen to take three times the best."""
+    seen = np.zeros(len(mean))
+    for part in parts:
+        if part.bends:
+            number, total, _ = by_choice(part.copy + part.buffer, len(mean))
+            for p in np.flatnonzero(number >= 1.5):
+                seen[p] += total[p] / number[p] * part.pace
+    return seen > 3 * np.maximum(mean, seen).min()
+
+
+def its_turn(parts):
+    """Whether another whole look is earned with the last inference."""
+    bending = [part for part in parts if part.bends]
+    own = sum(len(part.own) for part in bending)
+    known = sum(part.observed() for part in bending)
+    if own < 1 or known < 1:
+        return False
+    rate = 2.5 / known ** (2 / 3)
+    return int(own * rate) > int((own - 1) * rate)
+
+
+def look(parts, mean, pick):
+    """What is near the best and may be better by a fiftieth, were choices to deviate by 10 %."""
+    open_ = np.zeros(len(mean))
+    for part in parts:
+        if part.bends:
+            number = by_choice(part.copy + part.buffer, len(mean))[0]
+            weight = number * importance(part.mean)
+            left = noise_share(part.mean, weight, 0.1, max(part.sigma**2, 1e-12))
+            open_ += (0.1 * part.mean) ** 2 * left
+    low = mean - 2 * np.sqrt(open_)
+    near = (mean <= 1.05 * mean.min()) & affordable(parts, mean)
+    low = np.where(near, low, inf)
+    found = int(low.argmin())
+    return found if low[found] < 0.98 * mean[pick] else pick
 
 
 def worth_a_try(parts, viable, lower, mean):
@@ -415,12 +649,16 @@ def cans(
     """
     viable = numbers.viable or viable_choices(x[FRONT], x[LINK])[0]
     pools = {
-        name: Pool(x[i].shape[1], numbers.ridge)
+        name: Pool(x[i].shape[1], numbers.ridge, choices=len(x[i]) if numbers.bends[i] else 0)
         for i in range(3)
         for name in {(i, names[i]) for names in pool_of}
     }
     devices = [
-        [Part(x[i], numbers, numbers.spread[i], list(viable)) for i in range(3)] for _ in pool_of
+        [
+            Part(x[i], numbers, numbers.spread[i], list(viable), bends=numbers.bends[i])
+            for i in range(3)
+        ]
+        for _ in pool_of
     ]
 
     def pool(m, i):
@@ -443,7 +681,7 @@ def cans(
     for i in range(3):  # everyone joins
         for m, parts in enumerate(devices):
             for p, latency in offline[m] if i == FRONT else []:
-                parts[i].observe(x[FRONT][p], latency)
+                parts[i].observe(x[FRONT][p], latency, p)
             parts[i].start_upload()
             parts[i].send(pool(m, i), 0.0)
         for name in {pool_of[m][i] for m in range(len(devices))}:
@@ -476,7 +714,7 @@ def cans(
         frames[m] += 1
         pull(m)
         for part in parts:
-            part.estimate()
+            part.estimate(mature(parts))
         p = choose(parts, viable)
         picks.append(p)
         for i, part in enumerate(parts):  # with delivery `next-contact`
@@ -486,7 +724,7 @@ def cans(
                 uploads[-1] += 1
         latencies = measure(t, p)
         for i, part in enumerate(parts):
-            part.observe(x[i][p], latencies[i])
+            part.observe(x[i][p], latencies[i], p)
             if x[i][p].any():
                 part.heard = max(time, part.heard)
             silent = i == LINK and time - part.heard > numbers.probe_after

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cans.learning.laws import Case, Law, random_table, yield_checks
 from cans.learning.laws.estimating import does_not_drift
-from cans.learning.policies import ABLATIONS, EAGER, POLICIES, Hyperparameters
+from cans.learning.policies import ABLATIONS, POLICIES, VARIANTS, Hyperparameters
 
 hyperparameters = st.builds(
     Hyperparameters,
@@ -25,7 +25,7 @@ hyperparameters = st.builds(
 def laws() -> list[object]:
     return [
         pytest.param(policy, law, id=f"{policy.name}-{law.__name__}")
-        for policy in (POLICIES | ABLATIONS | EAGER).values()
+        for policy in (POLICIES | ABLATIONS | VARIANTS).values()
         for law in yield_checks(policy)
     ]
 

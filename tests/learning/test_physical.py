@@ -220,7 +220,7 @@ def dense_part(state: LearnerState, part: int, rows: list[Row], own: list[Row], 
     viable = state.physics.viable.tolist()
     dense = reference_cans.Part(x, numbers, policy.parts[part].spread, viable)
     dense.copy, dense.own = rows, own
-    dense.estimate()
+    dense.estimate(False)
     return dense
 
 
@@ -365,10 +365,12 @@ def retry_state() -> LearnerState:
     state.mean[0] = [[0, 10, 20, 40], [6, 6, 3, 0], [14, 14, 1, 0]]
     state.physics.low[0] = state.mean[0] - [[0, 1, 1, 4], [0.5, 0.5, 0.5, 0], [1.5, 1.5, 1, 0]]
     state.norm[0], state.physics.deviation[0] = 1.0, [0.2, 0.1, 0.7]  # widths of 2 ms together
+    state.choices.width[0] = [[0.2], [0.1], [0.7]]
     return state
 
 
 def tried(state: LearnerState) -> bool:
+    state.choices.width[0] = state.physics.deviation[0].reshape(-1, 1) * state.norm[0]
     return bool(np.isfinite(physical.physical_scores(state, 0)[1]))
 
 

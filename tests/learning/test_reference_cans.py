@@ -74,6 +74,13 @@ def test_equals_the_reference_when_uploads_wait(name) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("name", ["bent-1", "near-ties", "paper", "drifting"])
+def test_equals_the_reference_where_choices_may_deviate(name) -> None:
+    deviating = replace(DEFAULTS, bends=(True, False, True))
+    check_picks(make_world(name, "resnet50", 6), 150, 5, deviating)
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("immediate", [True, False])
 def test_equals_the_reference_when_everything_is_told(immediate) -> None:
     eager = replace(DEFAULTS, events=False)
@@ -87,8 +94,10 @@ def check_picks(
         CANS,
         physical=replace(CANS.physical, kappa=numbers.kappa),
         parts=tuple(
-            replace(part, spread=spread, events=numbers.events, eager=not numbers.events)
-            for part, spread in zip(CANS.parts, numbers.spread, strict=True)
+            replace(
+                part, spread=spread, events=numbers.events, eager=not numbers.events, bends=bends
+            )
+            for part, spread, bends in zip(CANS.parts, numbers.spread, numbers.bends, strict=True)
         ),
         probe_after_s=numbers.probe_after,
         ridge=numbers.ridge,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cans.learning.arithmetic import linear
 from cans.learning.policies import (
     ABLATIONS,
-    EAGER,
     POLICIES,
+    VARIANTS,
     Hyperparameters,
     policy_named,
 )
@@ -74,7 +74,7 @@ def test_compiled_equals_the_object_loop(policy, configuration, seed) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("policy", [*ABLATIONS, *EAGER])
+@pytest.mark.parametrize("policy", [*ABLATIONS, *VARIANTS])
 @settings(max_examples=2)
 @given(configuration=configurations, seed=st.integers(0, 2**32))
 def test_compiled_equals_the_object_loop_without_an_ingredient(policy, configuration, seed) -> None:

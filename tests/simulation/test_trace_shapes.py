@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 
 from cans import cli, simulate
 from cans.errors import InputError
+from cans.learning.arithmetic.arrays import Array, IntArray
 from cans.simulation.worlds.trace import trace_world
+from cans.simulation.worlds.world import World
 
 WIDTHS = (40, 80, 160, 320, 640)
 WORK = {
@@ -104,3 +107,49 @@ def test_what_cannot_be_played_is_one_line(trace: Path, tmp_path: Path) -> None:
     lines[0]["bytes"] = 1
     with pytest.raises(InputError, match="of shape '1x3x48x40' with different bytes"):
         trace_world(written(tmp_path / "other.csv", lines), 2)
+
+
+def by_class(rng: np.random.Generator) -> list[dict[str, object]]:
+    """The rows of one shape with two classes of work, of which the device does one fast."""
+    lines = []
+    for row in rows(rng, 320, "rpi5"):
+        row.pop("shape")
+        front, back = float(str(row["front_macs"])), float(str(row["back_macs"]))
+        early = min(front, 0.3 * 100 * 320)
+        lines.append(
+            {**row, "front:conv": early, "front:linear": front - early, "server:all": back}
+        )
+    return lines
+
+
+def test_features_of_a_trace_of_its_own(tmp_path: Path) -> None:
+    lines = by_class(np.random.default_rng(1))
+    world = trace_world(written(tmp_path / "classes.csv", lines), 2)
+    assert world.table.front.shape == (4, 2)
+    assert world.table.front.max(axis=0).tolist() == [1.0, 1.0]
+    assert world.table.server.shape == (4, 1)
+    assert world.table.link.shape == (4, 2)  # bytes, as usual, and a constant
+    lines[0]["front:conv"] = -1.0
+    with pytest.raises(InputError, match="front:conv must be finite and not negative"):
+        trace_world(written(tmp_path / "negative.csv", lines), 2)
+    lines[0]["front:conv"] = 1.0
+    with pytest.raises(InputError, match="different bytes, MACs or features"):
+        trace_world(written(tmp_path / "two.csv", lines), 2)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("engine", ["reference", "fast"])
+def test_what_moves_a_world_moves_its_measurements(engine: str, tmp_path: Path) -> None:
+    """Not the oracle alone: a link ten times slower is also measured so."""
+    path = written(tmp_path / "still.csv", by_class(np.random.default_rng(1)))
+
+    def slower(world: World, active: IntArray, rng: np.random.Generator) -> Array:
+        scale = np.ones((len(active), 3))
+        scale[len(active) // 2 :, 1] = 10.0
+        return scale
+
+    world = replace(trace_world(path, 2), drift=slower)
+    run = simulate(policy="offload", world=world, rounds=40, seeds=1, engine=engine).runs[0]
+    early, late = run.record.latency_ms[:20].mean(), run.record.latency_ms[20:].mean()
+    assert late > 5.0 * early
+    assert late == pytest.approx(run.record.expected_ms[20:].mean(), rel=0.05)

@@ -119,6 +119,8 @@ class DeviceLearner:
         state.sums_at_zero[...] = rows.sums_at_zero
         state.sums_per_ms[...] = rows.sums_per_ms
         state.informative[...] = rows.informative
+        if state.choices.used:
+            state.choices.largest[0] = np.array_equal(state.rows, state.choices.rows)
         if state.physics.used:
             state.physics.viable[...] = rows.physics.viable
             state.physics.floor[...] = rows.physics.floor
@@ -157,7 +159,11 @@ class DeviceLearner:
         )
         self.tied += tied
         if charge is None or context.load is None:
-            return self._made(index, tied, float(scores[index]))
+            among = allowed if allowed is not None else _NOBODY_ASKED
+            other = choosing.glance(self._state, 0, index, among, restricted)
+            if other != index and scores[other] == inf:  # it was left out: its bound is no score
+                return self._made(other, tied, float(self._state.physics.low[0, :, other].sum()))
+            return self._made(other, tied, float(scores[other]))
         before = self._taken
         if before is not None and (allowed is None or allowed[before]):
             index = stay_with(before, index, scores, charge.sum(axis=0), self._restless)

@@ -69,33 +69,40 @@ class PoolContents:
     def empty(cls, dimension: int) -> PoolContents:
         return cls(SufficientStatistics.zero(dimension))
 
-    def as_arrays(self) -> PoolState:
-        """One pool of one part, as `pooling.py` wants it."""
-        width = self.statistics.dimension
-        state = new_pools(1, 1, width)
+    def as_arrays(self, choices: int = 0) -> PoolState:
+        """One pool of one part, as `pooling.py` wants it, of at least so many choices."""
+        width, most = self.statistics.dimension, max(choices, self.statistics.choices.shape[1])
+        state = new_pools(1, 1, width, choices=most)
         state.statistics[0, 0] = self.statistics.pack(width)
+        state.choices[0, 0] = self.statistics.of_choices(most)
         state.time[0, 0], state.epoch[0, 0], state.round[0, 0] = self.time, self.epoch, self.round
         state.alarm[0, 0] = self.alarm
-        for kept, array in ((self.retired, state.retired), (self.doubted, state.doubted)):
+        for kept, array, of_choices in (
+            (self.retired, state.retired, state.choices_retired),
+            (self.doubted, state.doubted, state.choices_doubted),
+        ):
             if kept is not None:
                 array[0, 0] = kept.pack(width)
+                of_choices[0, 0] = kept.of_choices(most)
         return state
 
     @classmethod
     def from_arrays(cls, state: PoolState, dimension: int) -> PoolContents:
         return cls(
-            SufficientStatistics.unpack(state.statistics[0, 0], dimension),
+            SufficientStatistics.unpack(state.statistics[0, 0], dimension, state.choices[0, 0]),
             int(state.epoch[0, 0]),
             int(state.round[0, 0]),
             float(state.time[0, 0]),
             (float(state.alarm[0, 0, 0]), float(state.alarm[0, 0, 1])),
-            _unless_empty(state.retired[0, 0], dimension),
-            _unless_empty(state.doubted[0, 0], dimension),
+            _unless_empty(state.retired[0, 0], dimension, state.choices_retired[0, 0]),
+            _unless_empty(state.doubted[0, 0], dimension, state.choices_doubted[0, 0]),
         )
 
 
-def _unless_empty(statistics: Array, dimension: int) -> SufficientStatistics | None:
-    return SufficientStatistics.unpack(statistics, dimension) if statistics.any() else None
+def _unless_empty(statistics: Array, dimension: int, choices: Array) -> SufficientStatistics | None:
+    if not statistics.any():
+        return None
+    return SufficientStatistics.unpack(statistics, dimension, choices)
 
 
 def merged(
@@ -112,9 +119,12 @@ def merged(
     """
     if upload.sequence in received:
         return pool, received
-    state, width = pool.as_arrays(), pool.statistics.dimension
+    width = pool.statistics.dimension
+    state = pool.as_arrays(upload.statistics.choices.shape[1])
     sums = upload.statistics.pack(width)
-    pooling.merge(state, 0, 0, sums, upload.epoch, time, rules.ridge, rules.watched, width)
+    choices = upload.statistics.of_choices(state.choices.shape[3])
+    epoch, ridge, watched = upload.epoch, rules.ridge, rules.watched
+    pooling.merge(state, 0, 0, sums, epoch, time, ridge, watched, width, choices)
     return PoolContents.from_arrays(state, width), received.including(upload.sequence)
 
 

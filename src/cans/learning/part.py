@@ -67,11 +67,19 @@ class PartLearner:
     def epoch(self) -> int:
         return int(self.state.epoch[0, self.number])
 
-    def read(self, holders: Array) -> SufficientStatistics:
-        return SufficientStatistics.unpack(holders[0, self.number], self.dimension)
+    def read(self, holders: Array, of_choices: Array) -> SufficientStatistics:
+        sums = of_choices[0, self.number] if self.part_bends else None
+        return SufficientStatistics.unpack(holders[0, self.number], self.dimension, sums)
 
-    def write(self, statistics: SufficientStatistics, holders: Array) -> None:
+    def write(self, statistics: SufficientStatistics, holders: Array, of_choices: Array) -> None:
         holders[0, self.number] = statistics.pack(self.state.rows.shape[2])
+        if self.part_bends:
+            of_choices[0, self.number] = statistics.of_choices(self.state.rows.shape[1])
+
+    @property
+    def part_bends(self) -> bool:
+        """Whether sums of every choice are kept beside those of the line."""
+        return bool(self.state.choices.bends[self.number])
 
     # --- observing ---
 
@@ -80,7 +88,7 @@ class PartLearner:
         if self.part.warm:
             width = self.state.rows.shape[2]
             for choice, latency in offline:
-                self.accumulate(offline_row(self.part, self.table, choice, width), latency)
+                self.accumulate(offline_row(self.part, self.table, choice, width), latency, choice)
         if self.booked or not self.part.shared:
             if not self.state.physics.used:
                 linear.estimate(self.state, 0, self.number)
@@ -97,12 +105,12 @@ class PartLearner:
         else:
             linear.observe(state, 0, number, choice, latency)
 
-    def accumulate(self, x: Array, latency: float) -> None:
-        """Take in an observation that is not of a choice: a partial local run, or a probe."""
+    def accumulate(self, x: Array, latency: float, choice: int = -1) -> None:
+        """Take in what is no inference: a partial local run up to a choice, or a probe."""
         at_zero, per_ms = contributions(x)
         if self.state.physics.used:
             before = self.state.local[0, self.number, -3]
-            physical.learn(self.state, 0, self.number, at_zero, per_ms, latency)
+            physical.learn(self.state, 0, self.number, at_zero, per_ms, latency, choice)
             self._note_pace(before)
         else:
             linear.accumulate(self.state.local[0, self.number], at_zero, per_ms, latency)
@@ -128,7 +136,7 @@ class PartLearner:
         if whole:
             self.state.startling[0, self.number] = 0.0
         pooling.send(self.state, 0, self.number)
-        sent = self.read(self.state.sent)
+        sent = self.read(self.state.sent, self.state.choices.sent)
         self.in_flight = self._named(self.sequence, sent, self._pace_of(sent))
         self.sequence += 1
         return self.in_flight
@@ -161,7 +169,11 @@ class PartLearner:
             self._measured = self._told = 0.0
         if self.booked and version > (state.epoch[0, number], state.round[0, number]):
             state.local[0, number] = state.sent[0, number]  # it is in there, as the other saw it
-        pooling.take_in(self.state, 0, self.number, pool, *version, download.time)
+            if self.part_bends:
+                state.choices.local[0, number] = state.choices.sent[0, number]
+        known = state.rows.shape[1] if self.part_bends else 0
+        choices = download.statistics.of_choices(known)
+        pooling.take_in(self.state, 0, self.number, pool, *version, download.time, choices)
 
     def confirm(self, download: Download) -> None:
         """Take note that an upload has arrived, without adopting the pool it went into."""
@@ -184,22 +196,24 @@ class PartLearner:
             self.key,
             self.epoch,
             self.sequence,
-            self.read(state.synced),
-            self.read(state.local),
+            self.read(state.synced, state.choices.synced),
+            self.read(state.local, state.choices.local),
             None if self.in_flight is None else self.in_flight.statistics,
-            self.read(state.retired),
+            self.read(state.retired, state.choices.retired),
             None if self.in_flight is None else self.in_flight.epoch,
             float(state.heard[0, self.number]),
-            self.read(state.physics.own) if state.physics.used else None,
+            self.read(state.physics.own, state.choices.own) if state.physics.used else None,
         )
 
     def restore(self, record: PartRecord) -> None:
         state = self.state
         state.epoch[0, self.number], self.sequence = record.epoch, record.sequence
         state.round[0, self.number] = 0
-        self.write(record.retired, state.retired)
-        self.write(record.local, state.local)
-        self.write(record.sent or SufficientStatistics.zero(self.dimension), state.sent)
+        choices = state.choices
+        self.write(record.retired, state.retired, choices.retired)
+        self.write(record.local, state.local, choices.local)
+        nothing = SufficientStatistics.zero(self.dimension)
+        self.write(record.sent or nothing, state.sent, choices.sent)
         self.in_flight = None
         if record.sent is not None:
             upload = self._named(self.sequence - 1, record.sent)
@@ -207,7 +221,8 @@ class PartLearner:
             epoch = record.epoch if record.sent_epoch is None else record.sent_epoch
             self.in_flight = replace(upload, epoch=epoch)
         if state.physics.used and record.own is not None:
-            self.write(record.own, state.physics.own)
+            self.write(record.own, state.physics.own, choices.own)
+        self.write(record.synced, state.synced, choices.synced)
         pool = record.synced.pack(state.rows.shape[2])
         linear.adopt(state, 0, self.number, pool, record.synced_time)
 

@@ -54,6 +54,7 @@ class Part:
     # server tells of its pool when it matters: see `exchange.py`
     watched: bool = False  # starts anew when its predictions stay off in one direction
     spread: float = 0.0  # devices of the pool differ by about this share; each learns its factor
+    bends: bool = False  # choices may deviate from the line: see `deviations.py`
 
     def __post_init__(self) -> None:
         _require(0 < len(self.name) <= 64 and self.name.isprintable(), "a part needs a name")
@@ -278,11 +279,22 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-EAGER: dict[str, Policy] = {
+VARIANTS: dict[str, Policy] = {
     policy.name: policy
-    for policy in (_each_part("cans-eager", alpha=None, eager=True, events=False),)
+    for policy in (
+        # tells everything at once: ten to twenty times the bytes
+        _each_part("cans-eager", alpha=None, eager=True, events=False),
+        # front-end and server may deviate from their lines (links do not: probes and heavy tails
+        # would look like it)
+        replace(
+            _CANS,
+            name="cans-deviations",
+            title="cans-deviations",
+            parts=tuple(replace(part, bends=part.name != "link") for part in _CANS.parts),
+        ),
+    )
 }
-"""`cans` that tells everything at once: ten to twenty times the bytes, for comparison."""
+"""`cans` with one thing more or otherwise, for comparison."""
 
 
 CLUSTERED: dict[str, Policy] = {
@@ -301,7 +313,7 @@ DEFAULT_POLICY = "cans"
 
 def policy_named(name: str) -> Policy:
     """The policy of this name; an unknown name is an error that lists the known ones."""
-    for known in (POLICIES, ABLATIONS, EAGER, CLUSTERED):
+    for known in (POLICIES, ABLATIONS, VARIANTS, CLUSTERED):
         if name in known:
             return known[name]
-    raise unknown_name("policy", name, [*POLICIES, *EAGER, *CLUSTERED])
+    raise unknown_name("policy", name, [*POLICIES, *VARIANTS, *CLUSTERED])

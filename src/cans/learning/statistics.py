@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isqrt
 
 import numpy as np
@@ -16,6 +16,8 @@ class SufficientStatistics:
 
     `squares` (Σ y²) gives the noise; `weight` is Σ of the observations' weights, equal to `count`
     until statistics are scaled; `count` is the exact number of observations and never scaled.
+    `choices` (3 rows: weights, weighted latencies and their squares) are the sums of every choice,
+    of parts that may deviate from their line; without columns otherwise, or if the sender has none.
 
     >>> one = SufficientStatistics.of([1.0, 2.0], 3.0)
     >>> two = one + one
@@ -28,16 +30,18 @@ class SufficientStatistics:
     squares: float = 0.0
     weight: float = 0.0
     count: int = 0
+    choices: Array = field(default_factory=lambda: np.zeros((3, 0)))
 
     def __post_init__(self) -> None:
         # A copy is taken only of arrays that could change under us.
-        sigma, b = (_frozen(each) for each in (self.sigma, self.b))
+        sigma, b, choices = (_frozen(each) for each in (self.sigma, self.b, self.choices))
         if sigma.ndim != 2 or b.ndim != 1 or sigma.shape != (b.size, b.size):
             raise ValueError(f"Sigma {sigma.shape} and b {b.shape} do not belong together")
         if self.count < 0:
             raise ValueError(f"a count cannot be negative: {self.count}")
         object.__setattr__(self, "sigma", sigma)
         object.__setattr__(self, "b", b)
+        object.__setattr__(self, "choices", choices)
 
     @classmethod
     def zero(cls, dimension: int) -> SufficientStatistics:
@@ -50,14 +54,17 @@ class SufficientStatistics:
         return cls(np.outer(vector, vector), y * vector, y * y, 1.0, 1)
 
     @classmethod
-    def unpack(cls, vector: Array, dimension: int) -> SufficientStatistics:
-        """From the vector of `arrays.py`, without its padding."""
+    def unpack(
+        cls, vector: Array, dimension: int, choices: Array | None = None
+    ) -> SufficientStatistics:
+        """From the vector of `arrays.py`, without its padding, and the sums of every choice."""
         width = isqrt(len(vector) - 2)
         sigma = vector[: width * width].reshape(width, width)
         b = vector[width * width : -3]
         squares, weight, count = vector[-3:].tolist()
         kept = slice(dimension)
-        return cls(sigma[kept, kept].copy(), b[kept].copy(), squares, weight, round(count))
+        sums = np.zeros((3, 0)) if choices is None else choices.copy()
+        return cls(sigma[kept, kept].copy(), b[kept].copy(), squares, weight, round(count), sums)
 
     def pack(self, width: int) -> Array:
         """As the vector of `arrays.py`, padded to `width` features."""
@@ -66,26 +73,37 @@ class SufficientStatistics:
         b[: self.dimension] = self.b
         return np.hstack([sigma.ravel(), b, [self.squares, self.weight, self.count]])
 
+    def of_choices(self, count: int) -> Array:
+        """(3, count) the sums of every choice; nothing is known of those that it has not."""
+        sums = np.zeros((3, count))
+        known = min(count, self.choices.shape[1])
+        sums[:, :known] = self.choices[:, :known]
+        return sums
+
     @property
     def dimension(self) -> int:
         return self.b.size
 
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
+        most = max(self.choices.shape[1], other.choices.shape[1])
         return SufficientStatistics(
             self.sigma + other.sigma,
             self.b + other.b,
             self.squares + other.squares,
             self.weight + other.weight,
             self.count + other.count,
+            self.of_choices(most) + other.of_choices(most),
         )
 
     def __sub__(self, other: SufficientStatistics) -> SufficientStatistics:
+        most = max(self.choices.shape[1], other.choices.shape[1])
         return SufficientStatistics(
             self.sigma - other.sigma,
             self.b - other.b,
             self.squares - other.squares,
             self.weight - other.weight,
             self.count - other.count,
+            self.of_choices(most) - other.of_choices(most),
         )
 
     def scaled(self, factor: float) -> SufficientStatistics:
@@ -98,20 +116,23 @@ class SufficientStatistics:
             self.squares * factor,
             self.weight * factor,
             self.count,
+            self.choices * factor,
         )
 
     def equals(self, other: SufficientStatistics, tolerance: float = 1e-9) -> bool:
         """Same count exactly, same sums to a relative tolerance."""
         if self.count != other.count or self.dimension != other.dimension:
             return False
-        pairs = zip(self._sums(), other._sums(), strict=True)
+        most = max(self.choices.shape[1], other.choices.shape[1])
+        pairs = zip(self._sums(most), other._sums(most), strict=True)
         return all(
             bool(np.all(np.abs(a - b) <= tolerance * max(1.0, float(np.abs(a).max(initial=0.0)))))
             for a, b in pairs
         )
 
-    def _sums(self) -> tuple[Array, ...]:
-        return (self.sigma, self.b, np.array([self.squares]), np.array([self.weight]))
+    def _sums(self, choices: int) -> tuple[Array, ...]:
+        totals = np.array([self.squares]), np.array([self.weight])
+        return (self.sigma, self.b, *totals, *self.of_choices(choices))
 
 
 def _frozen(array: Array) -> Array:

@@ -13,8 +13,8 @@ from cans.learning.policies import (
     ABLATIONS,
     CLUSTERED,
     DEFAULT_POLICY,
-    EAGER,
     POLICIES,
+    VARIANTS,
     Choose,
     Policy,
     Pool,
@@ -35,6 +35,7 @@ _FIXED = {
 _ABLATED = {
     "cans-eager": "every observation is uploaded at once",
     "cans-two-parts": "link and server are one part",
+    "cans-deviations": "choices may deviate from their line",
     "cans-stale-pools": "a pool is adopted only after an upload of one's own",
     "cans-all-points": "every point is considered",
     "cans-one-codec": "the first codec alone is considered",
@@ -58,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 def policies(as_json: AsJson = False) -> None:
     """List the learning methods. Each with what it learns, and with whom."""
-    known = {**POLICIES, **EAGER, **CLUSTERED, **ABLATIONS}
+    known = {**POLICIES, **VARIANTS, **CLUSTERED, **ABLATIONS}
     rows = [
         {"name": name, "about": about(each), "simulation_only": _only_simulated(each),
          "default": name == DEFAULT_POLICY}

@@ -60,6 +60,24 @@ class Physics(NamedTuple):
     scores: Array  # (devices, choices)            of the last estimate, where nobody waits
 
 
+class ByChoice(NamedTuple):
+    """Sums of every choice beside those of the lines, of parts that may bend: its observations,
+    their latencies and the squares of those; see `deviations.py`."""
+
+    used: bool
+    bends: BoolArray  # (parts,)
+    rows: Array  # (parts, choices, d)             features of every choice at the largest input ...
+    largest: BoolArray  # (1,)                     ... which is what the device has now
+    synced: Array  # (devices, parts, 3, choices)  as the fields of `LearnerState` ...
+    local: Array
+    sent: Array
+    retired: Array
+    startling: Array
+    own: Array  # ... and of `Physics`
+    spread: Array  # (devices, parts)              of choices about the line, a share; 0: it fits
+    width: Array  # (devices, parts, choices)      standard deviation of the expected latency, ms
+
+
 class PoolState(NamedTuple):
     """The server's pools, as arrays."""
 
@@ -73,6 +91,10 @@ class PoolState(NamedTuple):
     told: Array  # (pools, parts, size)            what the present edition says
     edition: IntArray  # (pools, parts)            grows when the pool is news: see `exchange.py`
     news: Array  # (2,)                            how far it must have moved, or grown, to be news
+    choices: Array  # (pools, parts, 3, choices)   sums of every choice: see `ByChoice`
+    choices_retired: Array
+    choices_doubted: Array
+    choices_told: Array
 
 
 class LearnerState(NamedTuple):
@@ -105,6 +127,7 @@ class LearnerState(NamedTuple):
     gain: Array  # (devices, parts)                upper bound of the growth of log det since then
     radius: Array  # (devices, parts)              beta of Eq. 3
     physics: Physics
+    choices: ByChoice
 
 
 def statistics_size(dimension: int) -> int:
@@ -123,6 +146,7 @@ def new_state(
     young: float,
     ridge: float,
     physics: Physics | None = None,
+    bends: Sequence[bool] = (),
 ) -> LearnerState:
     """The state before anything was seen; `estimate` must run before the first `select`."""
     rows = padded(features)
@@ -161,6 +185,28 @@ def new_state(
         gain=np.zeros((devices, parts)),
         radius=radii,
         physics=physics or no_physics(),
+        choices=_by_choice(devices, rows, bends),
+    )
+
+
+def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
+    """Nothing seen of any choice; no room for it where no part bends."""
+    parts, choices, _ = rows.shape
+    used = any(bends)
+    shape = (devices, parts, 3, choices) if used else (0, 0, 0, 0)
+    return ByChoice(
+        used=used,
+        bends=np.array(bends if used else [False] * parts, dtype=np.bool_),
+        rows=rows.copy(),
+        largest=np.ones(1, dtype=np.bool_),
+        synced=np.zeros(shape),
+        local=np.zeros(shape),
+        sent=np.zeros(shape),
+        retired=np.zeros(shape),
+        startling=np.zeros(shape),
+        own=np.zeros(shape),
+        spread=np.zeros((devices, parts)),
+        width=np.zeros((devices, parts, choices)),
     )
 
 
@@ -195,7 +241,11 @@ def no_physics() -> Physics:
 
 
 def new_pools(
-    pools: int, parts: int, dimension: int, news: tuple[float, float] = (np.inf, np.inf)
+    pools: int,
+    parts: int,
+    dimension: int,
+    news: tuple[float, float] = (np.inf, np.inf),
+    choices: int = 0,
 ) -> PoolState:
     """Pools of nothing; unless told otherwise, nothing that happens to them is news."""
     shape = (pools, parts, statistics_size(dimension))
@@ -210,6 +260,10 @@ def new_pools(
         told=np.zeros(shape),
         edition=np.zeros(shape[:2], dtype=np.int64),
         news=np.array(news),
+        choices=np.zeros((*shape[:2], 3, choices)),
+        choices_retired=np.zeros((*shape[:2], 3, choices)),
+        choices_doubted=np.zeros((*shape[:2], 3, choices)),
+        choices_told=np.zeros((*shape[:2], 3, choices)),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.deviations import look
 from cans.learning.arithmetic.linear import lowest, optimistic, sampled
 from cans.learning.arithmetic.physical import refresh
 
@@ -42,6 +43,18 @@ def choose_lowest(
         scores = scores.copy()
         scores[-1] = np.inf
     return lowest(scores)
+
+
+def glance(
+    state: LearnerState, device: int, pick: int, allowed: BoolArray, restricted: bool
+) -> int:
+    """`pick`, or now and then an allowed choice near it that may be better than it looks."""
+    if not state.choices.used:
+        return pick
+    other = look(state, device, pick)
+    if restricted and not allowed[other]:
+        return pick
+    return other
 
 
 def choose_blindly(how: int, allowed: BoolArray, uniform: float) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, LearnerState
+from cans.learning.arithmetic.deviations import tells_of_a_choice
 from cans.learning.arithmetic.linear import (
     b_of,
     cholesky,
@@ -60,6 +61,8 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
             return True
         if state.startling[device, part, -1] > 0.0 or state.awaited[device, part] == 1.0:
             return True
+        if state.choices.bends[part] and tells_of_a_choice(state, device, part):
+            return True
     return wants_upload(state, device, part)
 
 
@@ -82,6 +85,11 @@ def is_news(
     return bool(distance > moved * moved * variance * dimension)
 
 
+def choices_are_news(told: Array, now: Array) -> bool:
+    """Whether a pool knows of some choice, or four times as much as it was told to know."""
+    return bool((now[0] > np.exp(GROWN) * told[0]).any())
+
+
 # --- the server's side ---------------------------------------------------------------------------
 
 
@@ -90,16 +98,19 @@ class Editions:
     """Numbers what pools say: a new number when a pool is news, see `is_news`."""
 
     ridge: float = 0.01
-    _told: dict[PoolKey, tuple[int, int, Array]] = field(default_factory=dict)
+    _told: dict[PoolKey, tuple[int, int, Array, Array]] = field(default_factory=dict)
 
     def note(self, pool: Download) -> bool:
         """Take note of a pool as it is now; True: this is news, tell all watchers at once."""
         width = pool.statistics.dimension
         now = pool.statistics.pack(width)
-        number, epoch, told = self._told.get(pool.key, (0, -1, now))
-        if epoch == pool.epoch and not is_news(told, now, self.ridge, width, MOVED, GROWN):
+        choices = pool.statistics.choices
+        number, epoch, told, of_choices = self._told.get(pool.key, (0, -1, now, choices))
+        same = epoch == pool.epoch and of_choices.shape == choices.shape
+        same = same and not choices_are_news(of_choices, choices)
+        if same and not is_news(told, now, self.ridge, width, MOVED, GROWN):
             return False
-        self._told[pool.key] = (number + 1, pool.epoch, now)
+        self._told[pool.key] = (number + 1, pool.epoch, now, choices)
         return True
 
     def number(self, key: PoolKey) -> int:

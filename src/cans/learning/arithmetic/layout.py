@@ -57,6 +57,7 @@ def fleet_state(
         young=YOUNG,
         ridge=policy.ridge_of(hyperparameters),
         physics=_physics(policy, table, features, devices) if policy.physical else None,
+        bends=[part.bends and policy.physical is not None for part in parts],
     )
 
 

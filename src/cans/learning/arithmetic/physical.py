@@ -16,6 +16,20 @@ from math import log1p, sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, INSISTENCE, Array, BoolArray, LearnerState
+from cans.learning.arithmetic.deviations import (
+    affordable,
+    deviations,
+    doubt,
+    mature,
+    noise_of,
+    note_choice,
+    note_own,
+    spread_of,
+    too_slow,
+    unexplained,
+    weighted,
+    without_repeats,
+)
 from cans.learning.arithmetic.linear import (
     b_of,
     each_combined,
@@ -94,22 +108,28 @@ def observe_physically(
         float(state.mean[device, part, choice]),
         float(state.norm[device, part, choice]),
     )
-    weight = learn_beside(state, device, part, at_zero, per_ms, expected, latency)
+    weight = learn_beside(state, device, part, at_zero, per_ms, expected, latency, choice)
     state.gain[device, part] += weight * norm * norm
 
 
 def learn(
-    state: LearnerState, device: int, part: int, at_zero: Array, per_ms: Array, latency: float
+    state: LearnerState,
+    device: int,
+    part: int,
+    at_zero: Array,
+    per_ms: Array,
+    latency: float,
+    choice: int = -1,
 ) -> float:
     """Add an observation to the buffer for the pool, and to what the device keeps of its own;
-    returns its weight.
+    returns its weight. `choice`: what it is an observation of; -1: of none, a probe.
 
     The pool learns what an average device would have measured: the latency over this one's pace.
     Otherwise fast devices, which choose other points than slow ones, would bend its picture.
     """
     square = state.rows.shape[2] ** 2
     expected = (per_ms[square:-3] * state.physics.theta[device, part]).sum()
-    return learn_beside(state, device, part, at_zero, per_ms, expected, latency)
+    return learn_beside(state, device, part, at_zero, per_ms, expected, latency, choice)
 
 
 def learn_beside(
@@ -120,6 +140,7 @@ def learn_beside(
     per_ms: Array,
     expected: float,
     latency: float,
+    choice: int,
 ) -> float:
     """As `learn`, where the last estimate expected so many milliseconds."""
     physics = state.physics
@@ -134,6 +155,10 @@ def learn_beside(
     observation[-2] = observation[-1] = 1.0
     rarity = deviate(state, device, part, residual)
     remember(state, device, part, observation, residual, rarity, more)
+    bends = choice >= 0 and state.choices.bends[part]
+    if bends:
+        note_own(state, device, part, choice, latency, min(1.0, FAR / max(residual, FAR)))
+        note_choice(state.choices.local, state, device, part, choice, latency)
     square = state.rows.shape[2] ** 2
     own_pace = float(physics.pace[device, part])
     if own_pace != 1.0:
@@ -147,6 +172,8 @@ def learn_beside(
         credit -= 1.0
         state.startling[device, part] += observation
         state.awaited[device, part] = FOLLOWED + 1.0
+        if bends:
+            note_choice(state.choices.startling, state, device, part, choice, latency)
     elif state.awaited[device, part] > 1.0:
         state.awaited[device, part] -= 1.0
     state.credit[device, part] = credit
@@ -180,6 +207,8 @@ def remember(
         physics.alarm[device, part] = 0.0
         physics.own[device, part] = 0.0
         physics.apart[device, part] = True
+        if state.choices.used:
+            state.choices.own[device, part] = 0.0
     kept = observation
     worth = min(1.0, FAR / max(residual, FAR))
     if physics.apart[device, part] and more * worth != 1.0:
@@ -402,13 +431,75 @@ def refresh(state: LearnerState, device: int) -> None:
         changed = changed or physics.stale[device, part]
     if not changed:
         return
+    for part in range(state.rows.shape[0]):
+        if state.choices.spread[device, part] > 0.0:
+            physics.stale[device, part] = True  # its line was replaced by what deviates from it
     update_roots(state, device)
     for part in range(state.rows.shape[0]):
         if physics.stale[device, part] and physics.updates[device, part] >= ANEW:
             compute_root(state, device, part)
     estimate_physically(state, device)
     predict(state, device)
+    if state.choices.used:
+        for part in range(state.rows.shape[0]):
+            width = physics.deviation[device, part] * state.norm[device, part]
+            state.choices.width[device, part] = width
+            state.choices.spread[device, part] = 0.0
+            if state.choices.bends[part] and mature(state, device):
+                bend(state, device, part)
     physics.scores[device] = physical_scores(state, device)
+
+
+def bend(state: LearnerState, device: int, part: int) -> None:
+    """Replace the estimate of a part by one in which its choices deviate from the line, unless that
+    fits."""
+    physics, choices, size = state.physics, state.choices, state.dimension[part]
+    known = state.synced[device, part] + state.local[device, part]
+    rows, seen = choices.rows[part], choices.synced[device, part] + choices.local[device, part]
+    columns = rows[:, :size].T.copy()
+    theta = physics.theta[device, part] / physics.pace[device, part]
+    mean = times(rows, theta)
+    sums = weighted(seen, mean)
+    prior = PRIOR_RUNS * PRIOR_SHARE**2 * known[-3] / known[-2] if known[-2] > 0.0 else 0.0
+    noise, variance = noise_of(sums, mean, prior)
+    certain = norms(physics.root[device, part, :size, :size].copy(), columns)
+    spread = spread_of(sums, mean, certain, noise)
+    choices.spread[device, part] = spread
+    if spread <= 0.0:
+        return
+    sigma, b = without_repeats(rows, sums, unexplained(sums, mean, spread, noise))
+    for column in range(size):
+        sigma[column, column] += state.ridge
+    root = inverse_root(sigma[:size, :size].copy())
+    theta = np.zeros_like(theta)
+    theta[:size] = times(squared(root), b[:size].copy())
+    if physics.nonnegative:
+        theta[:size] = pinned(theta[:size].copy(), squared(root))
+    line = times(rows, theta)
+    sums = weighted(seen, line)
+    left = unexplained(sums, line, spread, noise)
+    width = doubt(line, norms(root, columns), left, spread, variance)
+    width = np.where(state.informative[part], width, 0.0)
+    mean = np.maximum(line + deviations(sums, line, left), 0.0)
+    if physics.spread[part] > 0.0:
+        own = weighted(choices.own[device, part], line)
+        differ = max(physics.spread[part], APART) if physics.apart[device, part] else (
+            physics.spread[part]
+        )  # fmt: skip
+        explained, agreement = (own[0] * mean * mean).sum(), (own[1] * mean).sum()
+        physics.pace[device, part] = pace_from(explained, agreement, variance, differ)
+    if not choices.largest[0]:
+        scale = times(state.rows[part], theta) / np.where(line > 0.0, line, 1.0)
+        mean, width = mean * scale, width * scale
+    mean = mean * physics.pace[device, part]
+    physics.theta[device, part] = theta * physics.pace[device, part]
+    physics.deviation[device, part] = sqrt(variance)
+    state.mean[device, part] = mean
+    choices.width[device, part] = width
+    low = np.maximum(mean - physics.kappa * width, 0.0).reshape(1, -1)
+    # What has more work in every respect takes no less; by how much less the rest takes is open.
+    floor = np.where(physics.floor[part : part + 1] >= 1.0, 1.0, 0.0)
+    physics.low[device, part] = apply_floors(low, floor, physics.offered)[0]
 
 
 def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
@@ -442,6 +533,10 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
             considered = physics.offered
         else:
             considered = considered | worth_a_try(state, device, low, mean + charge)
+    if state.choices.used:
+        if state.choices.spread[device].max() > 0.0:
+            considered = physics.offered & affordable(state, device, mean + charge)
+        considered = considered & ~too_slow(state, device, mean)
     result: Array = np.where(considered, scores, np.inf)
     return result
 
@@ -456,8 +551,11 @@ def worth_a_try(state: LearnerState, device: int, low: Array, mean: Array) -> Bo
     viable = np.where(physics.viable, mean, np.inf)
     best = viable.argmin()
     limit = float(viable[best])
-    widths = (physics.kappa * physics.deviation[device]).reshape(-1, 1)
-    uncertain = over_parts(widths * state.norm[device])
+    if state.choices.used:
+        uncertain = physics.kappa * over_parts(state.choices.width[device])
+    else:
+        widths = (physics.kappa * physics.deviation[device]).reshape(-1, 1)
+        uncertain = over_parts(widths * state.norm[device])
     better = mean + uncertain < limit
     if uncertain[best] <= WELL_KNOWN * limit:
         server = state.mean[device, physics.server_part]

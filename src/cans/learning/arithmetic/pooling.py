@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState, PoolState
-from cans.learning.arithmetic.exchange import is_news
+from cans.learning.arithmetic.deviations import weighted
+from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
     adopt,
     b_of,
@@ -20,7 +21,24 @@ from cans.learning.arithmetic.linear import (
     sigma_of,
     times,
 )
-from cans.learning.arithmetic.physical import MATURE, alarmed, noise_variance, nonnegative_theta
+from cans.learning.arithmetic.physical import (
+    FLOOR_MS,
+    MATURE,
+    PRIOR_RUNS,
+    PRIOR_SHARE,
+    alarmed,
+    noise_variance,
+    nonnegative_theta,
+)
+
+NO_CHOICES = np.zeros((3, 0))
+"""The sums of every choice of a policy that has none."""
+
+MISFIT = 3.0
+"""Standard deviations by which the averages of choices must miss a line that does not fit them."""
+
+AS_MUCH, SMALLEST_MS = 10.0, 1e-3
+"""A past is carried over as slower by at most so many times what an upload was, in ms."""
 
 NOTHING = 1e-9
 """The share of a latency, squared, of which nothing can be said to have been expected: rounding."""
@@ -42,22 +60,35 @@ def merge(
     ridge: float,
     watched: bool,
     dimension: int,
+    choices: Array = NO_CHOICES,
 ) -> None:
     """Alg. 2 lines 3 and 7, made safe: an upload made for an epoch that has ended is retired; in a
-    watched pool, what is far off counts for less, and too much of it starts the pool anew."""
+    watched pool, what is far off counts for less, and too much of it starts the pool anew.
+    `choices` are the upload's sums of every choice."""
     if epoch < pools.epoch[pool, part]:
         pools.retired[pool, part] += upload
+        pools.choices_retired[pool, part] += choices
         return
     pools.time[pool, part] = max(time, pools.time[pool, part])
     statistics, taken = pools.statistics[pool, part], upload
+    by_choice, believed = pools.choices[pool, part], 1.0
     if watched:
         residual = surprise(statistics, upload, ridge, dimension)
+        if by_choice.shape[1] > 0:
+            line = residual
+            residual = by_its_choice(statistics, by_choice, upload, choices, line, ridge, dimension)
         if alarmed(pools.alarm[pool, part], residual, upload[-1]):
+            level = level_of(statistics, upload, ridge)
+            past = choices_at(level, statistics[-2], by_choice)
             start_anew(pools, pool, part, carried_over(statistics, upload, ridge))
+            by_choice += past
         else:
-            taken = scaled(upload, trust(residual))
+            believed = trust(residual)
+            taken = scaled(upload, believed)
             pools.doubted[pool, part] += upload - taken
+            pools.choices_doubted[pool, part] += choices * (1.0 - believed)
     statistics += taken
+    by_choice += choices * believed
     pools.round[pool, part] += 1
 
 
@@ -65,6 +96,8 @@ def start_anew(pools: PoolState, pool: int, part: int, past: Array) -> None:
     """A reset is a decision of the server: a new epoch, and what was known is retired. Of its past
     it may start with sums that stand for no observation."""
     pools.retired[pool, part] += pools.statistics[pool, part]
+    pools.choices_retired[pool, part] += pools.choices[pool, part]
+    pools.choices[pool, part] = 0.0
     pools.statistics[pool, part] = past
     pools.alarm[pool, part] = 0.0
     pools.epoch[pool, part] += 1
@@ -75,8 +108,12 @@ def publish(pools: PoolState, pool: int, part: int, ridge: float, dimension: int
     """After a merge: a new edition, if the pool is news to who was told of the last one."""
     now, told = pools.statistics[pool, part], pools.told[pool, part]
     moved, grown = pools.news
-    if told[-2] < 0.0 or is_news(told, now, ridge, dimension, moved, grown):
+    news = told[-2] < 0.0 or is_news(told, now, ridge, dimension, moved, grown)
+    if pools.choices.shape[3] > 0 and not news:
+        news = choices_are_news(pools.choices_told[pool, part], pools.choices[pool, part])
+    if news:
         pools.told[pool, part] = now
+        pools.choices_told[pool, part] = pools.choices[pool, part]
         pools.edition[pool, part] += 1
 
 
@@ -109,17 +146,82 @@ def carried_over(pool: Array, upload: Array, ridge: float) -> Array:
     The past counts for the square root of what it was worth, so that the present soon overrules it.
     Observations weigh about 1 / latency^2: b scales by 1 / level and Sigma by its square.
     """
-    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
-    explained = (theta * times(sigma_of(upload, 0.0), theta)).sum()
-    level = (theta * b_of(upload)).sum() / explained if explained > 0.0 else 0.0
+    level = level_of(pool, upload, ridge)
     if level <= 1.0 or pool[-2] <= 0.0:
         return np.zeros_like(pool)
-    square = theta.shape[0] * theta.shape[0]
+    dimension = b_of(pool).shape[0]
+    square = dimension * dimension
     past: Array = pool * min(np.sqrt(1.0 / pool[-2]), 1.0)
     past[:square] /= level * level
     past[square:-3] /= level
     past[-1] = 0.0
     return past
+
+
+def level_of(pool: Array, upload: Array, ridge: float) -> float:
+    """How many times as long as its pool expects what an upload tells of has taken. A choice that
+    takes a few milliseconds where next to nothing was expected does not say that everything takes
+    a thousand times as long: a past is not expected to take longer by more than `AS_MUCH` times
+    what the upload did."""
+    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
+    explained = (theta * times(sigma_of(upload, 0.0), theta)).sum()
+    if explained <= 0.0 or pool[-2] <= 0.0 or upload[-2] <= 0.0:
+        return 0.0
+    level = (theta * b_of(upload)).sum() / explained
+    usual = milliseconds((theta * times(sigma_of(pool, 0.0), theta)).sum() / pool[-2])
+    longer = milliseconds(upload[-3] / upload[-2]) - milliseconds(explained / upload[-2])
+    return float(min(level, 1.0 + AS_MUCH * max(longer, 0.0) / max(usual, SMALLEST_MS)))
+
+
+def milliseconds(square: float) -> float:
+    """The latency whose square, weighted as `importance` does, is this: it approaches 9."""
+    whole = FLOOR_MS * FLOOR_MS
+    return float(np.sqrt(square * whole / max(whole - square, whole * 1e-4)))
+
+
+def choices_at(level: float, known: float, choices: Array) -> Array:
+    """The sums of every choice, as `carried_over` has those of the line."""
+    if level <= 1.0 or known <= 0.0:
+        return np.zeros_like(choices)
+    past: Array = choices * min(np.sqrt(1.0 / known), 1.0)
+    past[1] *= level
+    past[2] *= level * level
+    return past
+
+
+def by_its_choice(
+    pool: Array,
+    known: Array,
+    upload: Array,
+    said: Array,
+    residual: float,
+    ridge: float,
+    dimension: int,
+) -> float:
+    """The standardised residual of an upload where choices may deviate. If the pool's line fits its
+    choices it is that against the line, as given; otherwise against the pool's averages of the same
+    choices, and 0 if it has none: of a choice that nobody has tried such a line says little."""
+    seen = known[0] > 0.0
+    beyond = np.count_nonzero(seen) - dimension
+    if residual == 0.0 or said[0].sum() <= 0.0 or beyond <= 0:
+        return residual
+    average = known[1] / np.where(seen, known[0], 1.0)
+    known, said = weighted(known, average), weighted(said, average)
+    weight = np.where(seen, known[0], 1.0)
+    prior = PRIOR_RUNS * PRIOR_SHARE**2 * pool[-3] / pool[-2]
+    squares = np.maximum(known[2] - known[1] * average, 0.0).sum()
+    variance = (squares + prior) / (max(pool[-2] - dimension - beyond, 0.0) + PRIOR_RUNS)
+    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
+    fitted = (theta * times(sigma_of(pool, 0.0), theta)).sum()
+    misses = pool[-3] - 2.0 * (theta * b_of(pool)).sum() + fitted - squares
+    if variance <= 0.0 or misses <= variance * (beyond + MISFIT * np.sqrt(2.0 * beyond)):
+        return residual
+    explained = (said[0] * average * average).sum()
+    if (said[0] > 0.0)[known[0] <= 0.0].any() or explained <= 0.0:
+        return 0.0
+    uncertain = explained + ((said[0] * average) ** 2 / weight).sum() / upload[-1]
+    score = (average * said[1]).sum() - explained
+    return float(score / np.sqrt(variance * uncertain * upload[-1]))
 
 
 def trust(residual: float) -> float:
@@ -131,7 +233,14 @@ def trust(residual: float) -> float:
 
 
 def take_in(
-    state: LearnerState, device: int, part: int, pool: Array, epoch: int, round_: int, time: float
+    state: LearnerState,
+    device: int,
+    part: int,
+    pool: Array,
+    epoch: int,
+    round_: int,
+    time: float,
+    choices: Array = NO_CHOICES,
 ) -> None:
     """A download arrives (Alg. 1 lines 11-12). One that was overtaken, by a reset or by a later
     one, changes nothing; one of a new epoch retires what was observed for the last."""
@@ -143,6 +252,8 @@ def take_in(
     elif round_ < state.round[device, part]:
         return
     state.round[device, part] = round_
+    if choices.shape[1] > 0:
+        state.choices.synced[device, part] = choices
     adopt(state, device, part, pool, time)
 
 
@@ -153,6 +264,12 @@ def retire(state: LearnerState, device: int, part: int) -> None:
     state.local[device, part] = state.sent[device, part]
     state.startling[device, part] = 0.0
     state.awaited[device, part] = 0.0
+    if state.choices.used:
+        choices = state.choices
+        choices.retired[device, part] += choices.local[device, part] - choices.sent[device, part]
+        choices.local[device, part] = choices.sent[device, part]
+        choices.startling[device, part] = 0.0
+        choices.own[device, part] = 0.0
     if state.physics.used:  # the device's own past belongs to the ended epoch too
         state.physics.own[device, part] = 0.0
         state.physics.alarm[device, part] = 0.0
@@ -163,12 +280,19 @@ def retire(state: LearnerState, device: int, part: int) -> None:
 def send(state: LearnerState, device: int, part: int) -> None:
     """An upload is made (Alg. 1 line 9): remember what it carries. What was surprising goes alone,
     so that nothing ordinary hides it."""
+    choices = state.choices
     if state.events[part] and state.startling[device, part, -1] > 0.0:
         state.sent[device, part] = state.startling[device, part]
+        if choices.used:
+            choices.sent[device, part] = choices.startling[device, part]
     else:
         state.sent[device, part] = state.local[device, part]
         state.awaited[device, part] = 0.0
+        if choices.used:
+            choices.sent[device, part] = choices.local[device, part]
     state.startling[device, part] = 0.0
+    if choices.used:
+        choices.startling[device, part] = 0.0
 
 
 def acknowledge(state: LearnerState, device: int, part: int) -> None:
@@ -177,6 +301,9 @@ def acknowledge(state: LearnerState, device: int, part: int) -> None:
     state.sent[device, part] = 0.0
     if state.physics.used:
         state.physics.updates[device, part] = ANEW
+    if state.choices.used:
+        state.choices.local[device, part] -= state.choices.sent[device, part]
+        state.choices.sent[device, part] = 0.0
 
 
 def confirm(
@@ -186,6 +313,8 @@ def confirm(
     unless it is newer than that, or of another epoch."""
     if epoch == state.epoch[device, part] and round_ > state.round[device, part]:
         now = state.synced[device, part] + state.sent[device, part]
+        if state.choices.used:
+            state.choices.synced[device, part] += state.choices.sent[device, part]
         acknowledge(state, device, part)
         adopt(state, device, part, now, time)
     else:

@@ -20,6 +20,7 @@ from cans.learning.part import PartRecord
 from cans.live.wire.proto import edge
 
 LARGEST_DIMENSION = 256  # of a part; ours have 1 to about 30
+MOST_CHOICES = 4096  # of a table
 LONGEST_NAME = 256  # characters of any identifier
 MOST_UPLOADS = 64  # in one message
 LATEST = 2.0**33  # seconds since 1970 (the year 2242): no clock shows more
@@ -53,12 +54,17 @@ def _upper(dimension: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 def statistics_out(value: SufficientStatistics) -> Any:
     upper = _upper(value.dimension)
+    seen = np.flatnonzero(value.choices[0])
     return edge.Statistics(
         sigma=value.sigma[upper].tolist(),
         b=value.b.tolist(),
         squares=value.squares,
         weight=value.weight,
         count=value.count,
+        choice=seen.tolist(),
+        choice_weight=value.choices[0, seen].tolist(),
+        choice_sum=value.choices[1, seen].tolist(),
+        choice_squares=value.choices[2, seen].tolist(),
     )
 
 
@@ -77,7 +83,26 @@ def statistics_in(message: Any) -> SufficientStatistics:
     if not (np.isfinite(sigma).all() and np.isfinite(b).all() and all(map(isfinite, totals))):
         raise RemoteProtocolError("statistics that are not finite")
     count = integer(message.count, "count")
-    return SufficientStatistics(sigma, b, message.squares, message.weight, count)
+    choices = _choices_in(message)
+    return SufficientStatistics(sigma, b, message.squares, message.weight, count, choices)
+
+
+def _choices_in(message: Any) -> np.ndarray[Any, Any]:
+    """The sums of every choice up to the last that was observed."""
+    seen = np.array(message.choice, dtype=np.int64)
+    said = (message.choice_weight, message.choice_sum, message.choice_squares)
+    sums = [np.array(each) for each in said]
+    if any(len(each) != len(seen) for each in sums):
+        raise RemoteProtocolError("sums of choices that do not go with their numbers")
+    if len(seen) == 0:
+        return np.zeros((3, 0))
+    if seen[-1] >= MOST_CHOICES or (np.diff(seen) <= 0).any():
+        raise RemoteProtocolError(f"choices must ascend and be less than {MOST_CHOICES}")
+    if not all(np.isfinite(each).all() for each in sums) or (sums[0] < 0.0).any():
+        raise RemoteProtocolError("sums of choices that are not finite, or of no weight")
+    choices = np.zeros((3, int(seen[-1]) + 1))
+    choices[:, seen] = sums
+    return choices
 
 
 def statistics_to_bytes(value: SufficientStatistics) -> bytes:

@@ -66,7 +66,13 @@ def lay_out(
     frame_weights = [exploration_weight(key) for key in (False, True)]
     return Fleet(
         state=state,
-        pools=new_pools(max(int(pool_of.max()) + 1, 1), parts, width, (MOVED, GROWN)),
+        pools=new_pools(
+            max(int(pool_of.max()) + 1, 1),
+            parts,
+            width,
+            (MOVED, GROWN),
+            choices if state.choices.used else 0,
+        ),
         traffic=new_traffic(pool_of),
         rules=Rules(
             parts=len(policy.parts),

@@ -19,10 +19,18 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from cans.cache import cache_folder
-from cans.learning.arithmetic import arrays, choosing, exchange, linear, physical, pooling
+from cans.learning.arithmetic import (
+    arrays,
+    choosing,
+    deviations,
+    exchange,
+    linear,
+    physical,
+    pooling,
+)
 from cans.simulation.engines import exchanging, fast, loops
 
-COMPILED = (loops, linear, physical, exchange, pooling, choosing, exchanging, fast)
+COMPILED = (loops, linear, deviations, physical, exchange, pooling, choosing, exchanging, fast)
 """In this order: each module calls only functions of those before it. Where two have one name, the
 first counts: `loops` takes the place of what it spells for the compiler."""
 

@@ -25,7 +25,10 @@ def deliver(
     """What a device has sent, made for an `epoch`, reaches the server (Alg. 2)."""
     pool, size = traffic.pool_of[device, part], state.dimension[part]
     sent = state.sent[device, part]
-    merge(pools, pool, part, sent, epoch, time, state.ridge, rules.watched[part], size)
+    choices = pools.choices[pool, part] * 0.0
+    if state.choices.used:
+        choices = state.choices.sent[device, part]
+    merge(pools, pool, part, sent, epoch, time, state.ridge, rules.watched[part], size, choices)
     if state.events[part]:
         publish(pools, pool, part, state.ridge, size)
         alone = pools.round[pool, part] == traffic.seen_round[device, part] + 1
@@ -40,7 +43,8 @@ def download(
     pool = traffic.pool_of[device, part]
     see(pools, traffic, device, part)
     epoch, round_, time = pools.epoch[pool, part], pools.round[pool, part], pools.time[pool, part]
-    take_in(state, device, part, pools.statistics[pool, part], epoch, round_, time)
+    statistics, choices = pools.statistics[pool, part], pools.choices[pool, part]
+    take_in(state, device, part, statistics, epoch, round_, time, choices)
 
 
 def see(pools: PoolState, traffic: Traffic, device: int, part: int) -> None:

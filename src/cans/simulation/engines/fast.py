@@ -15,6 +15,7 @@ from cans.learning.arithmetic.choosing import (
     SAMPLED,
     choose_blindly,
     choose_lowest,
+    glance,
     learned_scores,
     must_not_stay_local,
 )
@@ -53,12 +54,13 @@ def enrol(
         for run in range(runs):
             choice = offline_choice[device, run]
             at_zero, per_ms = offline_at_zero[choice], offline_per_ms[choice]
-            experience(state, device, part, at_zero, per_ms, offline_ms[device, run])
+            experience(state, device, part, at_zero, per_ms, offline_ms[device, run], choice)
         if traffic.pool_of[device, part] >= 0:
             send(state, device, part)
             deliver(state, pools, traffic, rules, device, part, state.epoch[device, part], 0.0)
             acknowledge(state, device, part)
     pools.told[:, part] = pools.statistics[:, part]
+    pools.choices_told[:, part] = pools.choices[:, part]
     for device in range(devices):
         if traffic.pool_of[device, part] >= 0:
             download(state, pools, traffic, device, part)
@@ -67,11 +69,17 @@ def enrol(
 
 
 def experience(
-    state: LearnerState, device: int, part: int, at_zero: Array, per_ms: Array, latency: float
+    state: LearnerState,
+    device: int,
+    part: int,
+    at_zero: Array,
+    per_ms: Array,
+    latency: float,
+    choice: int,
 ) -> None:
-    """An observation that is not of a choice: a partial local run, or a probe."""
+    """An observation that is no inference: a partial local run up to a choice, or a probe (-1)."""
     if state.physics.used:
-        learn(state, device, part, at_zero, per_ms, latency)
+        learn(state, device, part, at_zero, per_ms, latency, choice)
     else:
         accumulate(state.local[device, part], at_zero, per_ms, latency)
     state.gain[device, part] = np.inf
@@ -100,7 +108,7 @@ def arrive(
             )
             milliseconds = probe_ms(truth, rules, episode, device, size, 1.0, factor, shift)
             at_zero, per_ms = rules.probe_at_zero[size], rules.probe_per_ms[size]
-            experience(state, device, part, at_zero, per_ms, milliseconds)
+            experience(state, device, part, at_zero, per_ms, milliseconds, -1)
         record.probes[0] += sizes
         if upload_is_due(state, device, part):
             upload(state, pools, traffic, rules, device, part, 0.0, record, 0)
@@ -139,6 +147,7 @@ def select(
         scores = known + learned
     forced = rules.forced_sampling and must_not_stay_local(frame)
     pick, tied = choose_lowest(scores, allowed, truth.restricted, forced)
+    pick = glance(state, device, pick, allowed, truth.restricted)
     record.ties[0] += tied
     predicted = known[pick]
     for part in range(rules.parts):
@@ -228,7 +237,7 @@ def probe(
     scale = episode.scale[t, 1]
     milliseconds = probe_ms(truth, rules, episode, device, 0, scale, factor, shift)
     at_zero, per_ms = rules.probe_at_zero[0], rules.probe_per_ms[0]
-    experience(state, device, part, at_zero, per_ms, milliseconds)
+    experience(state, device, part, at_zero, per_ms, milliseconds, -1)
     state.heard[device, part] = t
     record.probes[0] += 1
 

@@ -2,13 +2,16 @@
 
 Repeated rows of one (device type, network, point) are samples to draw from; what was never measured
 for a type is not a choice for it. Where rows carry a shape, each round has an input of one of the
-shapes, all as often, and the rows of the learner's table are those of that shape.
+shapes, all as often, and the rows of the learner's table are those of that shape. Columns named
+`front:NAME`, `link:NAME` or `server:NAME` are features of that segment, in the place of its MACs or
+bytes: work by class, say.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +24,10 @@ from cans.simulation.worlds.world import World
 
 TEXT = ("device_type", "network", "point")
 NUMBERS = ("bytes", "front_macs", "back_macs", "front_ms", "link_ms", "server_ms")
+USUAL = {"front": ("front_macs",), "link": ("bytes",), "server": ("back_macs",)}
+"""What explains a segment unless the trace has features of its own for it."""
+
+WORK, MEASURED = ("front_macs", "bytes", "back_macs"), ("front_ms", "link_ms", "server_ms")
 
 Row = dict[str, float]
 Key = tuple[str, str, str, str]  # device type, network, point, shape (empty: of one shape)
@@ -34,11 +41,12 @@ def read_trace(path: Path) -> dict[Key, list[Row]]:
             missing = [name for name in (*TEXT, *NUMBERS) if name not in (reader.fieldnames or ())]
             if missing:
                 raise InputError(f"{path}: missing column {', '.join(missing)}")
+            own = [name for name in reader.fieldnames or () if is_feature(name)]
             rows: dict[Key, list[Row]] = defaultdict(list)
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 key = row["device_type"], row["network"], row["point"], row.get("shape") or ""
-                rows[key].append(_numbers(row, where))
+                rows[key].append(_numbers(row, where, (*NUMBERS, *own)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read trace {path}: {error}") from None
     if not rows:
@@ -46,9 +54,25 @@ def read_trace(path: Path) -> dict[Key, list[Row]]:
     return dict(rows)
 
 
-def _numbers(row: dict[str, str], where: str) -> Row:
+def is_feature(column: str) -> bool:
+    """Whether a column is a feature that the trace brings along: `front:conv`, say."""
+    segment, colon, name = column.partition(":")
+    return segment in USUAL and bool(colon) and bool(name)
+
+
+def feature_columns(rows: dict[Key, list[Row]]) -> dict[str, tuple[str, ...]]:
+    """Which columns explain each segment."""
+    names = next(iter(rows.values()))[0]
+    own = {
+        segment: tuple(name for name in names if name.startswith(f"{segment}:"))
+        for segment in USUAL
+    }
+    return {segment: own[segment] or usual for segment, usual in USUAL.items()}
+
+
+def _numbers(row: dict[str, str], where: str, names: Sequence[str]) -> Row:
     numbers = {}
-    for name in NUMBERS:
+    for name in names:
         try:
             numbers[name] = float(row[name])
         except (TypeError, ValueError):
@@ -63,16 +87,36 @@ def trace_world(path: Path, devices: int) -> World:
     rows = read_trace(path)
     points = _ordered_points(rows)
     shapes = {key[3] for key in rows}
+    columns = feature_columns(rows)
+    nothing = dict.fromkeys((*WORK, *(name for each in columns.values() for name in each)), 0.0)
     features = {
-        shape: np.array([_features(rows, point, shape) or (0.0, 0.0, 0.0) for point in points])
-        for shape in shapes
+        shape: [_features(rows, point, shape) or nothing for point in points] for shape in shapes
     }
-    by_size = sorted(shapes, key=lambda shape: (features[shape].max(axis=0).tolist(), shape))
+
+    def size(shape: str) -> list[float]:
+        return [max(each[name] for each in features[shape]) for name in WORK]
+
+    by_size = sorted(shapes, key=lambda shape: (size(shape), shape))
+    largest = features[by_size[-1]]
     worlds = [
-        _world(path, devices, rows, points, shape, features[shape], features[by_size[-1]])
+        _world(path, devices, rows, points, shape, _scaled(features[shape], largest, columns))
         for shape in by_size
     ]
     return replace(worlds[-1], sizes=tuple(worlds) if len(worlds) > 1 else ())
+
+
+def _scaled(
+    features: list[Row], largest: list[Row], columns: dict[str, tuple[str, ...]]
+) -> dict[str, Array]:
+    """The features of each segment, on the scale of those of the largest shape; an exchange has a
+    constant besides."""
+    table = {}
+    for segment, names in columns.items():
+        most = [max(each[name] for each in largest) or 1.0 for name in names]
+        table[segment] = np.array([[each[name] for name in names] for each in features]) / most
+    sent = np.array([each["bytes"] > 0 for each in features])
+    table["link"] = np.column_stack([table["link"], sent])
+    return table
 
 
 def _world(
@@ -81,19 +125,17 @@ def _world(
     rows: dict[Key, list[Row]],
     points: list[str],
     shape: str,
-    features: Array,
-    largest: Array,
+    features: dict[str, Array],
 ) -> World:
-    """The world of one shape, its features on the scale of those of the largest."""
+    """The world of one shape, with the features of every point."""
     types = sorted({key[0] for key in rows})
     networks = sorted({key[1] for key in rows})
-    columns = features / np.where(largest.max(axis=0) > 0, largest.max(axis=0), 1.0)
     table = PartitionTable(
         path.stem,
         points,
-        front=columns[:, :1],
-        link=np.column_stack([columns[:, 1], columns[:, 1] > 0]),
-        server=columns[:, 2:],
+        front=features["front"],
+        link=features["link"],
+        server=features["server"],
         probe=None,
         digest=f"trace:{path.name}",
         version="trace",
@@ -140,7 +182,9 @@ def _ordered_points(rows: dict[Key, list[Row]]) -> list[str]:
     the largest shape that each was measured at."""
     work = {
         point: max(
-            found for shape in {key[3] for key in rows} if (found := _features(rows, point, shape))
+            tuple(found[name] for name in WORK)
+            for shape in {key[3] for key in rows}
+            if (found := _features(rows, point, shape))
         )
         for point in {key[2] for key in rows}
     }
@@ -154,18 +198,16 @@ def _ordered_points(rows: dict[Key, list[Row]]) -> list[str]:
     return points
 
 
-def _features(
-    rows: dict[Key, list[Row]], point: str, shape: str
-) -> tuple[float, float, float] | None:
-    """Front MACs, bytes and back MACs: properties of the model, the same in every row of a shape;
-    None: never measured."""
+def _features(rows: dict[Key, list[Row]], point: str, shape: str) -> Row | None:
+    """Front MACs, bytes, back MACs and features of the trace's own: properties of the model, the
+    same in every row of a shape; None: never measured."""
     found = {
-        (row["front_macs"], row["bytes"], row["back_macs"])
+        tuple((name, value) for name, value in row.items() if name not in MEASURED)
         for key, measured in rows.items()
         if key[2:] == (point, shape)
         for row in measured
     }
     if len(found) > 1:
         of = f" of shape {shape!r}" if shape else ""
-        raise InputError(f"point {point!r} has rows{of} with different bytes or MACs")
-    return next(iter(found), None)
+        raise InputError(f"point {point!r} has rows{of} with different bytes, MACs or features")
+    return dict(next(iter(found))) if found else None

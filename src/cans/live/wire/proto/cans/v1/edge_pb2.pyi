@@ -7,18 +7,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Statistics(_message.Message):
-    __slots__ = ("sigma", "b", "squares", "weight", "count")
+    __slots__ = ("sigma", "b", "squares", "weight", "count", "choice", "choice_weight", "choice_sum", "choice_squares")
     SIGMA_FIELD_NUMBER: _ClassVar[int]
     B_FIELD_NUMBER: _ClassVar[int]
     SQUARES_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_SUM_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_SQUARES_FIELD_NUMBER: _ClassVar[int]
     sigma: _containers.RepeatedScalarFieldContainer[float]
     b: _containers.RepeatedScalarFieldContainer[float]
     squares: float
     weight: float
     count: int
-    def __init__(self, sigma: _Optional[_Iterable[float]] = ..., b: _Optional[_Iterable[float]] = ..., squares: _Optional[float] = ..., weight: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+    choice: _containers.RepeatedScalarFieldContainer[int]
+    choice_weight: _containers.RepeatedScalarFieldContainer[float]
+    choice_sum: _containers.RepeatedScalarFieldContainer[float]
+    choice_squares: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, sigma: _Optional[_Iterable[float]] = ..., b: _Optional[_Iterable[float]] = ..., squares: _Optional[float] = ..., weight: _Optional[float] = ..., count: _Optional[int] = ..., choice: _Optional[_Iterable[int]] = ..., choice_weight: _Optional[_Iterable[float]] = ..., choice_sum: _Optional[_Iterable[float]] = ..., choice_squares: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PoolKey(_message.Message):
     __slots__ = ("model", "table", "policy", "part", "scope")

@@ -1,0 +1,253 @@
+"""What a line mispredicts: every choice of a part may deviate from it, by an amount of its own.
+
+A few features explain most of a layer's time and never all of it. So beside the sums of the line
+there are three of every choice: how many observations, their latencies and the squares of those.
+A latency is the line's plus a deviation of its choice. Weighted as observations are (noise
+is a share of latency, above a few milliseconds), deviations have one variance. It is read off how
+far the averages of the choices are from the line, beyond noise: zero where the line fits, and then
+nothing changes. Otherwise all observations of one choice together say no more about the line than
+one deviation leaves open.
+
+The rules of `linear.py` hold: arrays in, arrays out, the subset of NumPy that numba compiles.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+
+LEVEL = 3.0
+"""Milliseconds up to which disturbances are no share of latency: `physical.FLOOR_MS`."""
+
+SPREADS = np.array([0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5])
+"""Standard deviations of the choices about their line that are told apart, as shares of latency."""
+
+OBSERVATIONS, COUNTED, LIKELIER = 4.0, 20.0, 1.0
+"""Observations that the noise of all choices counts as in that of each, and each at most in that of
+all; log-likelihood that noise in milliseconds must gain over noise as a share."""
+
+REPEATED, EVIDENCE = 1.5, 4.0
+"""Observations of a choice that must have more than this to speak against the line, and the
+log-likelihood that a spread must gain over none: no line is given up for an accident."""
+
+TOO_MUCH = 3.0
+"""Times the best latency that a choice may take, one standard deviation included, to be tried."""
+
+CURIOSITY, SUSPECTED, AT_MOST, WORTHWHILE = 2.5, 0.1, 0.05, 0.02
+"""Of n observations that the pools of a device have, about 2.5 cube roots are spent on looking, as
+if choices deviated by a tenth, at what is expected to cost 5 % more at most and may be better than
+the best by 2 %, two standard deviations taken off."""
+
+DIFFERENT = 1.25
+"""Times the weight that is known of a choice: whoever has so much more tells it."""
+
+
+# --- observe -------------------------------------------------------------------------------------
+
+
+def note_choice(
+    holders: Array, state: LearnerState, device: int, part: int, choice: int, latency: float
+) -> None:
+    """Add an observation to the sums of its choice, `local` or `startling`, at the device's pace.
+    Averages are of one size of the input alone, the largest: at others a choice deviates by the
+    same share."""
+    if state.choices.largest[0]:
+        paced = latency / state.physics.pace[device, part]
+        for power in range(3):
+            holders[device, part, power, choice] += paced**power
+
+
+def note_own(
+    state: LearnerState, device: int, part: int, choice: int, latency: float, worth: float
+) -> None:
+    """The same for what a device keeps of its own, as `physical.remember` has it."""
+    if state.choices.largest[0]:
+        for power in range(3):
+            state.choices.own[device, part, power, choice] += worth * latency**power
+
+
+def tells_of_a_choice(state: LearnerState, device: int, part: int) -> bool:
+    """Whether a device knows much more of some choice than the pool: also a determinant criterion,
+    of the model in which every choice stands for itself."""
+    choices = state.choices
+    known = choices.synced[device, part, 0]
+    return bool((choices.local[device, part, 0] > DIFFERENT * known).any())
+
+
+# --- estimate ------------------------------------------------------------------------------------
+
+
+def share(mean: Array) -> Array:
+    """The weight of an observation where this is expected: `physical.importance`."""
+    result: Array = LEVEL * LEVEL / (LEVEL * LEVEL + mean * mean)
+    return result
+
+
+def weighted(sums: Array, mean: Array) -> Array:
+    """Sums of every choice with the weights that its observations have where this is expected."""
+    result: Array = sums * share(mean)
+    return result
+
+
+def noise_of(sums: Array, mean: Array, prior: float) -> tuple[Array, float]:
+    """Noise variance of every choice, and of all observations alike; `sums` are `weighted`.
+
+    It is read off how the observations of a choice scatter and, where they are few, off how those
+    of all choices do: as a share of latency, or in milliseconds if that is likelier. There none
+    counts for more than `COUNTED`: what is played most must not speak for what is not.
+    """
+    weight, worth = np.where(sums[0] > 0.0, sums[0], 1.0), share(mean)
+    squares = np.maximum(sums[2] - sums[1] * sums[1] / weight, 0.0)
+    freedom = np.maximum(sums[0] / worth - 1.0, 0.0)
+    variance = (squares.sum() + prior) / (freedom.sum() + 2.0)
+    if variance <= 0.0 or sums[0].sum() <= 0.0:
+        return np.zeros_like(mean), 0.0
+    counted = COUNTED / np.maximum(freedom, COUNTED)
+    known = (counted * freedom).sum() + 2.0
+    relative = ((counted * squares).sum() + prior) / known
+    usual = sums[0].sum() / (sums[0] / worth).sum()
+    fixed = worth * (((counted * squares / worth).sum() + prior / usual) / known)
+    gain = counted * (freedom * np.log(relative / fixed) + squares / relative - squares / fixed)
+    common = np.full_like(mean, relative)
+    if 0.5 * gain.sum() > LIKELIER:
+        common = np.maximum(common, fixed)
+    result: Array = (squares + OBSERVATIONS * common) / (freedom + OBSERVATIONS)
+    return result, float(variance)
+
+
+def spread_of(sums: Array, mean: Array, norm: Array, variance: Array) -> float:
+    """The spread of the choices about their line, a share of latency: the likeliest of `SPREADS`,
+    or 0 if the evidence for it is weak; `variance` is `noise_of`.
+
+    A choice that the line was drawn through (leverage near 1) says nothing about it.
+    """
+    if variance.min() <= 0.0:
+        return 0.0
+    worth = share(mean)
+    seen = sums[0] >= REPEATED * worth
+    weight = np.where(seen, sums[0], 1.0)
+    noise = variance * worth / weight
+    left = np.where(seen, 1.0 - np.minimum(sums[0] * norm * norm, 1.0), 0.0)
+    left = np.where(left < 0.01, 0.0, left)
+    apart = (sums[1] / weight - mean) ** 2 * worth
+    best, found = EVIDENCE, 0.0
+    for spread in SPREADS:
+        prior = (LEVEL * spread) ** 2
+        gain = apart * (1.0 / noise - 1.0 / (prior + noise)) - left * np.log(1.0 + prior / noise)
+        likelihood = 0.5 * np.where(left > 0.0, gain, 0.0).sum()
+        if likelihood > best:
+            best, found = likelihood, spread
+    return float(found)
+
+
+def unexplained(sums: Array, mean: Array, spread: float, variance: Array) -> Array:
+    """Of every choice, the share of its average's distance from the line that is noise: 1 if it was
+    never seen."""
+    noise = variance * share(mean)
+    result: Array = noise / (noise + (LEVEL * spread) ** 2 * sums[0])
+    return result
+
+
+def without_repeats(rows: Array, sums: Array, noise: Array) -> tuple[Array, Array]:
+    """Sigma and b of the line with all observations of a choice worth no more than its deviation
+    leaves open, `noise` being `unexplained`."""
+    worth = (noise * sums[0]).reshape(-1, 1)
+    weighted = rows * worth
+    b: Array = (rows * (noise * sums[1]).reshape(-1, 1)).sum(axis=0)
+    sigma = np.zeros((rows.shape[1], rows.shape[1]))
+    for column in range(rows.shape[1]):
+        sigma[column] = (weighted * rows[:, column].copy().reshape(-1, 1)).sum(axis=0)
+    return sigma, b
+
+
+def deviations(sums: Array, mean: Array, noise: Array) -> Array:
+    """What to add to the line for every choice, in milliseconds."""
+    weight = np.where(sums[0] > 0.0, sums[0], 1.0)
+    result: Array = np.where(sums[0] > 0.0, (sums[1] / weight - mean) * (1.0 - noise), 0.0)
+    return result
+
+
+def doubt(mean: Array, norm: Array, noise: Array, spread: float, variance: float) -> Array:
+    """Standard deviation of line and deviation together, of every choice, in milliseconds."""
+    open_ = (LEVEL * spread) ** 2 * noise / share(mean)
+    result: Array = np.sqrt(open_ + variance * (noise * norm) ** 2)
+    return result
+
+
+# --- select --------------------------------------------------------------------------------------
+
+
+def affordable(state: LearnerState, device: int, mean: Array) -> BoolArray:
+    """Choices that do not take more than `TOO_MUCH` times the best one."""
+    physics = state.physics
+    width = state.choices.width[device]
+    high = mean + np.sqrt((width * width).sum(axis=0))
+    best = high[np.where(physics.offered, mean, np.inf).argmin()]
+    result: BoolArray = high <= TOO_MUCH * best
+    return result
+
+
+def mature(state: LearnerState, device: int) -> bool:
+    """Whether lines were drawn through enough of what usually wins for their word on the rest: one
+    drawn through a few milliseconds of hardly any work says that all work takes for ever."""
+    for part in range(state.rows.shape[0]):
+        known = state.synced[device, part, -2]
+        if state.choices.bends[part] and known < state.dimension[part] + state.young:
+            return False
+    return True
+
+
+def too_slow(state: LearnerState, device: int, mean: Array) -> BoolArray:
+    """Choices that were seen, more than once, to take more than `TOO_MUCH` times what the best is
+    expected to: whatever a line says of them, they are not tried again."""
+    choices, seen = state.choices, np.zeros_like(mean)
+    if not choices.largest[0]:
+        return seen > 0.0
+    for part in range(state.rows.shape[0]):
+        if choices.bends[part]:
+            sums = choices.synced[device, part] + choices.local[device, part]
+            known = sums[0] >= REPEATED
+            average = sums[1] / np.where(known, sums[0], 1.0) * state.physics.pace[device, part]
+            seen = seen + np.where(known, average, 0.0)
+    expected = np.where(state.physics.offered, np.maximum(mean, seen), np.inf)
+    result: BoolArray = seen > TOO_MUCH * expected[expected.argmin()]
+    return result
+
+
+def look(state: LearnerState, device: int, pick: int) -> int:
+    """The choice that is worth a look now in the place of `pick`, or `pick`."""
+    if not mature(state, device) or not its_turn(state, device):
+        return pick
+    physics, choices = state.physics, state.choices
+    mean = state.mean[device].sum(axis=0)
+    best = mean[np.where(physics.offered, mean, np.inf).argmin()]
+    open_ = np.zeros_like(mean)
+    for part in range(state.rows.shape[0]):
+        if choices.bends[part]:
+            expected = state.mean[device, part]
+            sums = choices.synced[device, part] + choices.local[device, part]
+            variance = max(physics.deviation[device, part] ** 2, 1e-12)
+            known = weighted(sums, expected)
+            noise = unexplained(known, expected, SUSPECTED, np.full_like(mean, variance))
+            open_ = open_ + SUSPECTED * SUSPECTED * expected * expected * noise
+    low = mean - 2.0 * np.sqrt(open_)
+    near = physics.offered & (mean <= (1.0 + AT_MOST) * best)
+    low = np.where(near & affordable(state, device, mean), low, np.inf)
+    found = int(low.argmin())
+    return found if low[found] < (1.0 - WORTHWHILE) * mean[pick] else pick
+
+
+def its_turn(state: LearnerState, device: int) -> bool:
+    """Whether the share of this device in what its pools may spend on looking has reached another
+    whole look with its last inference."""
+    choices = state.choices
+    own = known = 0.0
+    for part in range(state.rows.shape[0]):
+        if choices.bends[part]:
+            own += state.physics.own[device, part, -1]
+            known += state.synced[device, part, -1] + state.local[device, part, -1]
+    if own < 1.0 or known < 1.0:
+        return False
+    per_observation = CURIOSITY / known ** (2.0 / 3.0)
+    return bool(np.floor(own * per_observation) > np.floor((own - 1.0) * per_observation))

@@ -1,0 +1,257 @@
+"""What a line mispredicts is learned choice by choice, shared, and looked at now and then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTable, policy_named
+from cans.learning.arithmetic import deviations, pooling
+from cans.learning.arithmetic.arrays import new_pools
+from cans.learning.messages import DeviceIdentity
+from cans.learning.policies import POLICIES, VARIANTS
+from cans.learning.statistics import SufficientStatistics
+
+WORK = np.linspace(0.0, 1.0, 9)
+CANS, STRAIGHT = VARIANTS["cans-deviations"], POLICIES["cans"]
+
+
+def table() -> PartitionTable:
+    """Nine choices: front-ends that grow, tensors that shrink, back-ends that shrink."""
+    sent = np.where(WORK < 1.0, 1.0 - 0.9 * WORK, 0.0)
+    return PartitionTable(
+        "nine",
+        [f"point-{choice}" for choice in range(9)],
+        front=WORK[:, None],
+        link=np.column_stack([sent, sent > 0]),
+        server=(1.0 - WORK)[:, None],
+    )
+
+
+def averages(weight: float, latency: np.ndarray) -> np.ndarray:
+    """Sums of every choice, each observed with this weight."""
+    return np.array([np.full(len(latency), weight), weight * latency, weight * latency**2])
+
+
+# --- the spread of the choices -------------------------------------------------------------------
+
+
+def test_a_line_that_fits_has_no_spread() -> None:
+    mean = 100.0 * WORK[1:]
+    rng = np.random.default_rng(1)
+    noisy = mean * (1.0 + rng.normal(0.0, 0.1 / np.sqrt(5.0), len(mean)))
+    sums = deviations.weighted(averages(5.0, noisy), mean)
+    assert deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09)) == 0.0
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3])
+def test_the_spread_is_read_off_the_averages(spread: float) -> None:
+    mean = 100.0 * WORK[1:]
+    bent = mean * (1.0 + spread * np.array([1, -1] * 4))
+    sums = deviations.weighted(averages(200.0, bent), mean)
+    found = deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09))
+    assert found == pytest.approx(spread, rel=0.51)
+
+
+def test_a_choice_that_the_line_was_drawn_through_says_nothing() -> None:
+    mean = np.array([100.0])
+    sums = deviations.weighted(averages(1000.0, np.array([150.0])), mean)
+    certain = 1.0 / np.sqrt(sums[0])
+    assert deviations.spread_of(sums, mean, certain, np.array([0.09])) == 0.0
+    assert deviations.spread_of(sums, mean, np.zeros(1), np.array([0.09])) > 0.0
+
+
+def test_what_was_seen_once_does_not_speak_against_the_line() -> None:
+    mean = 100.0 * WORK[1:]
+    once, twice = (deviations.weighted(averages(number, 2.0 * mean), mean) for number in (1.0, 2.0))
+    assert deviations.spread_of(once, mean, np.zeros(8), np.full(8, 0.09)) == 0.0
+    assert deviations.spread_of(twice, mean, np.zeros(8), np.full(8, 0.09)) > 0.0
+
+
+def test_noise_is_what_is_left_about_the_averages() -> None:
+    """Of two choices at 100 ms each, far apart from each other, with a scatter of 10 ms in both."""
+    mean = np.array([100.0, 100.0])
+    raw = np.array([[50.0, 50.0], [5000.0, 10_000.0], [505_000.0, 2_005_000.0]])
+    noise, every = deviations.noise_of(deviations.weighted(raw, mean), mean, 0.0)
+    assert np.sqrt(noise / deviations.share(mean)) == pytest.approx([10.0, 10.0], rel=0.05)
+    assert every == pytest.approx(noise[0], rel=0.1)
+
+
+def test_noise_that_is_no_share_of_latency_is_found_to_be_none() -> None:
+    """Ten milliseconds at 20 ms as at 200 ms: a third choice, seen once, is expected to have it."""
+    mean = np.array([20.0, 200.0, 10.0])
+    number = np.array([20.0, 20.0, 1.0])
+    raw = np.array([number, number * mean, number * (mean**2 + [100.0, 100.0, 0.0])])
+    noise, _ = deviations.noise_of(deviations.weighted(raw, mean), mean, 0.0)
+    assert np.sqrt(noise / deviations.share(mean))[2] == pytest.approx(10.0, rel=0.1)
+    raw[2] = number * mean**2 * 1.01
+    noise, _ = deviations.noise_of(deviations.weighted(raw, mean), mean, 0.0)
+    assert np.sqrt(noise / deviations.share(mean))[2] == pytest.approx(1.0, rel=0.2)
+
+
+def test_much_evidence_overrules_the_line_and_little_does_not() -> None:
+    mean = np.array([100.0, 100.0, 100.0])
+    raw = np.array([[1e-3, 1e5, 0.0], [0.15, 1.5e7, 0.0], [0.0, 0.0, 0.0]])
+    sums = deviations.weighted(raw, mean)
+    noise = deviations.unexplained(sums, mean, 0.2, np.full(3, 0.09))
+    assert noise[2] == 1.0
+    off = deviations.deviations(sums, mean, noise)
+    assert off[0] == pytest.approx(0.0, abs=1.0)
+    assert off[1] == pytest.approx(50.0, rel=0.01)
+    assert off[2] == 0.0
+    width = deviations.doubt(mean, np.zeros(3), noise, 0.2, 0.09)
+    assert width[2] == pytest.approx(0.2 * np.sqrt(100.0**2 + 3.0**2))
+    assert width[1] < 0.1 * width[2]
+
+
+# --- a fleet -------------------------------------------------------------------------------------
+
+
+def played(policy, truth, rounds: int, devices: int = 4):
+    """Picks of a fleet of equal devices, and its learners and server."""
+    rng = np.random.default_rng(3)
+    edge = EdgeAggregator(policy)
+    learners = [
+        DeviceLearner(table(), policy, DeviceIdentity(f"d{number}")) for number in range(devices)
+    ]
+    for learner in learners:
+        runs = rng.integers(1, 9, 5)
+        offline = [(int(p), float(truth[0][p] * rng.lognormal(0.0, 0.1))) for p in runs]
+        for upload in learner.join(offline):
+            learner.adopt(edge.merge(upload))
+    picks = []
+    for t in range(rounds):
+        learner = learners[t % devices]
+        for key in learner.pools():
+            learner.adopt(edge.download(key))
+        choice = learner.select()
+        assert np.isfinite(choice.width_ms), "also of a look at what was left out"
+        picks.append(choice.row)
+        times = [float(ms[choice.row] * rng.lognormal(0.0, 0.1)) for ms in truth]
+        for upload in learner.observe(choice, Latencies(*times), float(t)):
+            learner.adopt(edge.merge(upload, float(t)))
+    return np.array(picks), learners, edge
+
+
+def bent_truth():
+    """The first half of the layers take four times as long as the rest of them, on the device
+    alone: the line, drawn through the whole model, does not know."""
+    front = 100.0 * np.where(WORK <= 0.5, 1.6 * WORK, 0.8 + 0.4 * (WORK - 0.5))
+    link = np.where(WORK < 1.0, 60.0 - 54.0 * WORK, 0.0)
+    return front, link, 20.0 * (1.0 - WORK)
+
+
+def test_what_bends_is_found_and_a_straight_line_does_not_find_it() -> None:
+    truth = bent_truth()
+    total = sum(truth)
+    picks, learners, _ = played(CANS, truth, 600)
+    assert (total[picks[-100:]] / total.min()).mean() < 1.02
+    front = learners[0].part_predictions("front")[0]
+    often = np.bincount(picks, minlength=9) > 20
+    assert front[often] == pytest.approx(truth[0][often], rel=0.08)
+
+
+def test_a_part_that_is_not_to_bend_keeps_no_sums_of_choices() -> None:
+    for policy, kept in ((CANS, {"front", "server"}), (STRAIGHT, set())):
+        _, learners, edge = played(policy, bent_truth(), 40)
+        with_sums = {key.part for key, pool in edge.pools.items() if pool.statistics.choices.any()}
+        assert with_sums == kept
+        assert learners[0]._state.choices.used == bool(kept)
+
+
+def test_observations_of_choices_are_conserved() -> None:
+    """Pools, doubts and buffers together have every observation, each of one choice."""
+    picks, learners, edge = played(CANS, bent_truth(), 120)
+    told = sum(
+        kept.choices[0].sum()
+        for key, pool in edge.pools.items()
+        if key.part == "front"
+        for kept in (pool.statistics, pool.doubted, pool.retired)
+        if kept is not None
+    )
+    kept_back = sum(
+        each.choices[0].sum()
+        for learner in learners
+        for record in learner.records()
+        if record.key.part == "front"
+        for each in (record.local, record.retired)
+    )
+    assert told + kept_back == pytest.approx(4 * 5 + np.count_nonzero(picks), rel=1e-9)
+
+
+def test_looks_become_rarer() -> None:
+    """About half a square root of the observations of a pool, not more."""
+    learner = DeviceLearner(table(), CANS)
+    learner.join([])
+    truth = bent_truth()
+    turns = []
+    for t in range(400):
+        learner.get_ready()
+        turns.append(deviations.its_turn(learner._state, 0))
+        learner.observe(4, Latencies(*(float(ms[4]) for ms in truth)), float(t))
+    early, late = sum(turns[:200]), sum(turns[200:])
+    assert 0 < late < early <= 2 * np.sqrt(2 * 200)
+
+
+def test_nothing_is_looked_at_that_could_cost_three_times_the_best() -> None:
+    picks, _, _ = played(CANS, bent_truth(), 400)
+    total = sum(bent_truth())
+    assert total[picks].max() <= 3.0 * total.min()
+
+
+# --- the pool ------------------------------------------------------------------------------------
+
+
+def test_the_past_is_not_carried_over_at_a_thousand_times_its_level() -> None:
+    """Three milliseconds where next to nothing was expected say nothing about what takes fifty."""
+    usual = SufficientStatistics.of([1.0], 50.0).scaled(9.0 / 2509.0)
+    pool = replace(usual, weight=1.0)
+    for _ in range(40):
+        pool = pool + replace(usual, weight=1.0)
+    tiny = replace(SufficientStatistics.of([4e-5], 3.0).scaled(0.5), weight=1.0)
+    past = pooling.carried_over(pool.pack(1), tiny.pack(1), 1e-9)
+    assert 50.0 < past[1] / past[0] < 100.0
+
+
+def test_a_past_that_became_ten_times_as_slow_is_carried_over_so() -> None:
+    usual = replace(SufficientStatistics.of([1.0], 50.0).scaled(9.0 / 2509.0), weight=1.0)
+    pool = usual
+    for _ in range(40):
+        pool = pool + usual
+    slow = replace(SufficientStatistics.of([1.0], 500.0).scaled(9.0 / 250_009.0), weight=1.0)
+    past = pooling.carried_over(pool.pack(1), slow.pack(1), 1e-9)
+    assert past[1] / past[0] == pytest.approx(500.0, rel=1e-6)
+
+
+def test_a_choice_that_the_pool_never_heard_of_sounds_no_alarm() -> None:
+    pools = new_pools(1, 1, 1, choices=2)
+    usual = replace(SufficientStatistics.of([1.0], 50.0).scaled(9.0 / 2509.0), weight=1.0)
+    new = replace(SufficientStatistics.of([4e-5], 3.0).scaled(0.5), weight=1.0)
+    of_usual = np.array([[1.0, 0.0], [50.0, 0.0], [2500.0, 0.0]])
+    of_new = np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 9.0]])
+    for _ in range(40):
+        pooling.merge(pools, 0, 0, usual.pack(1), 0, 0.0, 1e-9, True, 1, of_usual)
+    for _ in range(5):
+        pooling.merge(pools, 0, 0, new.pack(1), 0, 0.0, 1e-9, True, 1, of_new)
+    assert pools.epoch[0, 0] == 0
+    slow = replace(SufficientStatistics.of([1.0], 400.0).scaled(9.0 / 160_009.0), weight=1.0)
+    for _ in range(4):
+        said = np.array([[1.0, 0.0], [400.0, 0.0], [160_000.0, 0.0]])
+        pooling.merge(pools, 0, 0, slow.pack(1), 0, 0.0, 1e-9, True, 1, said)
+    assert pools.epoch[0, 0] == 1
+    total = pools.choices + pools.choices_retired + pools.choices_doubted
+    assert total[0, 0, 0, 1] == pytest.approx(5.0, rel=0.2)  # and a little of the past
+
+
+def test_statistics_of_another_number_of_choices_add_up() -> None:
+    few = SufficientStatistics(np.eye(1), np.ones(1), choices=np.array([[1.0], [2.0], [4.0]]))
+    sums = np.array([[1.0, 3.0], [2.0, 4.0], [4.0, 6.0]])
+    more = SufficientStatistics(np.eye(1), np.ones(1), choices=sums)
+    none = SufficientStatistics.zero(1)
+    assert (few + more).choices.tolist() == [[2.0, 3.0], [4.0, 4.0], [8.0, 6.0]]
+    assert (more - few).choices.tolist() == [[0.0, 3.0], [0.0, 4.0], [0.0, 6.0]]
+    assert (few + none).equals(few)
+    assert not few.equals(more)
+    assert policy_named("cans-deviations") is CANS
