@@ -20,14 +20,15 @@ def cores() -> tuple[set[int], set[int]]:
 
 
 class Served:
-    """A running server on these cores, and the processor time it has used."""
+    """A running server, on these cores alone if any are named, and the processor time it used."""
 
-    def __init__(self, policy: str, folder: Path, cores: set[int]) -> None:
+    def __init__(self, policy: str, folder: Path, cores: set[int] | None = None) -> None:
         self.policy = policy
         command = [sys.executable, "-m", "benchmarks.fleet_server", policy,
                    str(folder / f"{policy}.sqlite")]  # fmt: skip
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        os.sched_setaffinity(self.child.pid, cores)  # before it has started any thread
+        if cores is not None:
+            os.sched_setaffinity(self.child.pid, cores)  # before it has started any thread
         assert self.child.stdout is not None
         self.port = int(self.child.stdout.readline())
 
