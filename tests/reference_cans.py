@@ -12,6 +12,7 @@ from math import copysign, inf, log, sqrt
 
 import numpy as np
 from scipy.optimize import linprog
+from scipy.stats import norm
 
 from reference import argmin
 
@@ -45,7 +46,7 @@ class Numbers:
     events: bool = True  # exchange when it matters; False: after every inference
     alpha: float = ALPHA
     viable: tuple[bool, ...] | None = None  # None: by `viable_choices`
-    bends: tuple[bool, bool, bool] = (False, False, False)
+    bends: tuple[bool, bool, bool] = (True, False, True)
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -77,7 +78,8 @@ def sums(rows, d):
 
 
 def nonnegative(sigma, b, ridge):
-    """Step 1: the most negative coefficient is fixed at zero, until none is negative."""
+    """Step 1: the most negative coefficient is fixed at zero, until none is negative; if that
+    leaves out one that would explain more than a millionth, all begin at zero instead."""
     d = len(b)
     a = sigma + ridge * np.eye(d)
     free = list(range(d))
@@ -89,6 +91,40 @@ def nonnegative(sigma, b, ridge):
             break
         free.remove(int(theta.argmin()))
         theta = np.zeros(d)
+    return theta if left_out(a, b, theta) is None else from_zero(a, b)
+
+
+def left_out(a, b, theta):
+    """The coefficient at zero that would explain most, if that is worth it."""
+    gains = {
+        j: (b[j] - a[j] @ theta) ** 2 / a[j, j]
+        for j in range(len(b))
+        if theta[j] <= 0 and b[j] > a[j] @ theta
+    }
+    best = max(gains, key=gains.get, default=None)
+    return best if best is not None and gains[best] > 1e-6 * theta @ b else None
+
+
+def from_zero(a, b):
+    """Lawson and Hanson: the most explaining coefficient is let go, again and again; on the way to
+    each solution the first one that reaches zero stays there."""
+    theta, free = np.zeros(len(b)), set()
+    for _ in range(3 * len(b)):
+        entering = left_out(a, b, theta)
+        if entering is None:
+            break
+        free.add(entering)
+        for _ in range(len(b)):
+            among = sorted(free)
+            solved = np.zeros(len(b))
+            solved[among] = np.linalg.solve(a[np.ix_(among, among)], b[among])
+            if solved.min() >= 0:
+                theta = solved
+                break
+            steps = {j: theta[j] / (theta[j] - solved[j]) for j in among if solved[j] < 0}
+            theta = np.maximum(theta + min(steps.values()) * (solved - theta), 0.0)
+            free -= {j for j in steps if steps[j] <= min(steps.values())}
+            theta[[j for j in range(len(b)) if j not in free]] = 0.0
     return theta
 
 
@@ -566,11 +602,11 @@ def choose(parts, viable):
         scores = np.where(affordable(parts, mean), lower + 0.01 * mean, inf)
     scores = np.where(too_slow(parts, mean), inf, scores)
     pick = argmin(scores)
-    return look(parts, mean, pick) if mature(parts) and its_turn(parts) else pick
+    return look(parts, mean, pick) if mature(parts, 0) and its_turn(parts) else pick
 
 
-def mature(parts):
-    return all(worth(part.copy) >= part.x.shape[1] + 20 for part in parts if part.bends)
+def mature(parts, beyond):
+    return all(worth(part.copy) >= part.x.shape[1] + beyond for part in parts if part.bends)
 
 
 def affordable(parts, mean):
@@ -580,14 +616,16 @@ def affordable(parts, mean):
 
 
 def too_slow(parts, mean):
-    """What was seen to take three times the best."""
-    seen = np.zeros(len(mean))
+    """What was surely seen to take three times the best."""
+    seen, variance = np.zeros(len(mean)), np.zeros(len(mean))
     for part in parts:
-        if part.bends:
+        if part.bends and worth(part.copy) >= part.x.shape[1] + 5:
             number, total, _ = by_choice(part.copy + part.buffer, len(mean))
             for p in np.flatnonzero(number >= 1.5):
-                seen[p] += total[p] / number[p] * part.pace
-    return seen > 3 * np.maximum(mean, seen).min()
+                average = total[p] / number[p] * part.pace
+                seen[p] += average
+                variance[p] += part.sigma**2 / importance(average) / number[p]
+    return seen - 3 * np.sqrt(variance) > 3 * np.maximum(mean, seen).min()
 
 
 def its_turn(parts):
@@ -601,20 +639,44 @@ def its_turn(parts):
     return int(own * rate) > int((own - 1) * rate)
 
 
+def suspicion(part):
+    """The spread that is reckoned with: what was found or, of a tenth, what the choices leave."""
+    if part.tau > 0:
+        return part.tau
+    rows, d = part.copy + part.buffer, part.x.shape[1]
+    line = part.x @ (part.theta / part.pace)
+    number, total, _ = by_choice(rows, len(line))
+    inverse = np.linalg.inv(sums(rows, d)[0] + part.numbers.ridge * np.eye(d))
+    known, square = 3.0, 3.0 * 0.3**2
+    for p in np.flatnonzero(number >= 1):
+        h = importance(line[p])
+        noise = part.sigma**2 / number[p]
+        left = 1 - min(number[p] * h * (part.x[p] @ inverse @ part.x[p]), 1.0)
+        said = left * (0.3**2 / (0.3**2 + noise)) ** 2
+        known += said
+        square += said * (h * (total[p] / number[p] - line[p]) ** 2 - noise)
+    return min(sqrt(max(square / known, 0.0)) / 3, 0.5)
+
+
 def look(parts, mean, pick):
-    """What is near the best and may be better by a fiftieth, were choices to deviate by 10 %."""
-    open_ = np.zeros(len(mean))
+    """The choice of which a look saves most beyond what it costs, or `pick`."""
+    variance, inferences = np.zeros(len(mean)), inf
     for part in parts:
         if part.bends:
-            number = by_choice(part.copy + part.buffer, len(mean))[0]
+            number, tau = by_choice(part.copy + part.buffer, len(mean))[0], suspicion(part)
             weight = number * importance(part.mean)
-            left = noise_share(part.mean, weight, 0.1, max(part.sigma**2, 1e-12))
-            open_ += (0.1 * part.mean) ** 2 * left
-    low = mean - 2 * np.sqrt(open_)
-    near = (mean <= 1.05 * mean.min()) & affordable(parts, mean)
-    low = np.where(near, low, inf)
-    found = int(low.argmin())
-    return found if low[found] < 0.98 * mean[pick] else pick
+            left = noise_share(part.mean, weight, tau, max(part.sigma**2, 1e-12))
+            variance += (tau * part.mean) ** 2 * left
+            inferences = min(inferences, part.observed())
+    allowed = affordable(parts, mean) & ~too_slow(parts, mean)
+    gains = {}
+    for p in range(len(mean)):
+        worse, error = mean[p] - mean[pick], sqrt(max(variance[p], 1e-12))
+        if p != pick and allowed[p] and worse <= 0.2 * mean[pick]:
+            saved = error * norm.pdf(worse / error) - worse * norm.sf(worse / error)
+            gains[p] = inferences * saved - max(worse, 0.0)
+    best = max(gains, key=gains.get, default=pick)
+    return best if gains.get(best, 0.0) > 0.04 * mean[pick] else pick
 
 
 def worth_a_try(parts, viable, lower, mean):
@@ -714,7 +776,7 @@ def cans(
         frames[m] += 1
         pull(m)
         for part in parts:
-            part.estimate(mature(parts))
+            part.estimate(mature(parts, 20))
         p = choose(parts, viable)
         picks.append(p)
         for i, part in enumerate(parts):  # with delivery `next-contact`

@@ -11,11 +11,11 @@ from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTab
 from cans.learning.arithmetic import deviations, pooling
 from cans.learning.arithmetic.arrays import new_pools
 from cans.learning.messages import DeviceIdentity
-from cans.learning.policies import POLICIES, VARIANTS
+from cans.learning.policies import ABLATIONS, POLICIES
 from cans.learning.statistics import SufficientStatistics
 
 WORK = np.linspace(0.0, 1.0, 9)
-CANS, STRAIGHT = VARIANTS["cans-deviations"], POLICIES["cans"]
+CANS, STRAIGHT = POLICIES["cans"], ABLATIONS["cans-no-deviations"]
 
 
 def table() -> PartitionTable:
@@ -254,4 +254,4 @@ def test_statistics_of_another_number_of_choices_add_up() -> None:
     assert (more - few).choices.tolist() == [[0.0, 3.0], [0.0, 4.0], [0.0, 6.0]]
     assert (few + none).equals(few)
     assert not few.equals(more)
-    assert policy_named("cans-deviations") is CANS
+    assert policy_named("cans-no-deviations") is STRAIGHT

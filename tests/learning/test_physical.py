@@ -15,7 +15,7 @@ import reference_cans
 from cans.learning.arithmetic import exchange, physical, pooling
 from cans.learning.arithmetic.arrays import ANEW, LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state
-from cans.learning.arithmetic.linear import cholesky, inverse_from
+from cans.learning.arithmetic.linear import cholesky, inverse_from, times
 from cans.learning.policies import POLICIES, Hyperparameters, policy_named
 from cans.learning.table import PartitionTable
 from reference_cans import Row
@@ -127,20 +127,28 @@ def test_learning_adds_a_weighted_row_at_the_pace_of_an_average_device() -> None
 # --- estimate ------------------------------------------------------------------------------------
 
 
+def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    inverse = inverse_from(cholesky(a))
+    return physical.nonnegative_theta(a, b, times(inverse, b), inverse)
+
+
 def ridge_problem(seed: int, d: int, ridge: float):
     rng = np.random.default_rng(seed)
     x = rng.random((int(rng.integers(1, 30)), d))
     y = x @ rng.normal(3, 10, d) + rng.normal(0, 1, len(x))
     a = x.T @ x + ridge * np.eye(d)
-    theta = physical.nonnegative_theta(inverse_from(cholesky(a)), x.T @ y)
     rows, values = np.vstack([x, sqrt(ridge) * np.eye(d)]), np.hstack([y, np.zeros(d)])
-    return theta, nnls(rows, values)[0], a, x.T @ y
+    return nonnegative(a, x.T @ y), nnls(rows, values)[0], a, x.T @ y
+
+
+def objective(a: np.ndarray, b: np.ndarray, theta: np.ndarray) -> float:
+    return float(theta @ a @ theta - 2.0 * theta @ b)
 
 
 @given(seed=seeds, d=st.integers(1, 6), exponent=st.floats(-6, 0))
 @settings(max_examples=25)
 def test_theta_is_nonnegative_least_squares(seed, d, exponent) -> None:
-    """Equal to SciPy's unless letting a pinned coefficient go again would pay."""
+    """What SciPy's explains, up to a few of the millionths that are let go."""
     theta, solved, a, b = ridge_problem(seed, d, 10.0**exponent)
     assert (theta >= 0).all()
     np.testing.assert_allclose(
@@ -149,25 +157,32 @@ def test_theta_is_nonnegative_least_squares(seed, d, exponent) -> None:
         rtol=1e-4,
         atol=1e-5 * max(1.0, np.abs(theta).max()),
     )
-    slope = a @ theta - b  # of the objective; below zero: the coefficient should grow
-    if (slope >= -1e-6 * np.abs(b).max()).all():
-        np.testing.assert_allclose(
-            theta, solved, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(solved).max())
-        )
-    else:
-        assert d > 2
+    best = objective(a, b, solved)
+    assert objective(a, b, theta) <= best + 1e-4 * abs(best)
 
 
-def test_theta_is_hardly_ever_anything_else() -> None:
+def test_theta_is_pinned_to_zero_where_it_would_be_negative() -> None:
     problems = [ridge_problem(seed, 4, 1e-3) for seed in range(200)]
-    same = [np.allclose(theta, solved, atol=1e-3) for theta, solved, _, _ in problems]
-    assert np.mean(same) > 0.98
-    assert np.mean([(theta == 0).any() for theta, *_ in problems]) > 0.5, "nothing was pinned"
+    assert np.mean([(theta == 0).any() for theta, *_ in problems]) > 0.5
+
+
+def test_a_coefficient_that_was_pinned_too_soon_is_let_go_again() -> None:
+    """Four hundred runs of the first layer, which has hardly any of the last five features, and ten
+    of the whole model: pinning alone ends with one coefficient that predicts 43 ms for it."""
+    first = np.array([1.0, 0.0, 0.0, 0.0, 0.0086, 0.0156])
+    whole, weights = np.ones(6), (0.9, 3e-6)
+    a = 400 * weights[0] * np.outer(first, first) + 10 * weights[1] * np.outer(whole, whole)
+    a += 1e-9 * np.eye(6)
+    b = 400 * weights[0] * 0.7 * first + 10 * weights[1] * 1800.0 * whole
+    theta = nonnegative(a, b)
+    assert theta @ first == pytest.approx(0.7, rel=0.01)
+    assert theta @ whole == pytest.approx(1800.0, rel=0.01)
 
 
 def test_an_indefinite_inverse_ends_the_search() -> None:
     inverse = np.array([[0.0, 0.0], [0.0, 1.0]])
-    assert physical.nonnegative_theta(inverse, np.array([-1.0, 2.0])).tolist() == [0.0, 2.0]
+    theta = physical.pinned(times(inverse, np.array([-1.0, 2.0])), inverse)
+    assert theta.tolist() == [0.0, 2.0]
 
 
 @given(seed=seeds, d=st.integers(1, 4), count=st.integers(0, 12))

@@ -98,7 +98,7 @@ class Policy:
     fresh: bool = False  # pools are brought up to date before every choice
     physical: Physical | None = None  # estimates that respect what latency is
     ridge: float | None = None  # the policy's own; None: the hyper-parameter's
-    offline_whole: bool = False  # the first offline run is no partial one: to the very end
+    offline_whole: bool = False  # the first offline run is to the very end, the second the shortest
     load_aware: bool = False  # the server's time is learned without the wait, which is told
     grouped: bool = False  # a device's label is only the prefix of its group; see `grouping.py`
     probe_after_s: float = inf  # a device that stays local times a small exchange when the link
@@ -184,9 +184,16 @@ def _warm(part: Part) -> Part:
     return replace(part, warm=True)
 
 
-def _shared(part: Part, pool: Pool, spread: float = 0.3) -> Part:
+def _shared(part: Part, pool: Pool, spread: float = 0.3, bends: bool = True) -> Part:
     return replace(
-        part, pool=pool, uses_local=True, alpha=1.25, events=True, watched=True, spread=spread
+        part,
+        pool=pool,
+        uses_local=True,
+        alpha=1.25,
+        events=True,
+        watched=True,
+        spread=spread,
+        bends=bends,
     )
 
 
@@ -195,7 +202,8 @@ _CANS = Policy(
     "CANS",
     (
         _shared(_warm(_FRONT), Pool.GROUP),
-        _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK),
+        # links do not bend: probes and heavy tails would look like it
+        _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK, bends=False),
         # one server for all: it has one pace
         _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, spread=0.0),
     ),
@@ -227,7 +235,7 @@ ABLATIONS: dict[str, Policy] = {
             _CANS,
             name="cans-two-parts",
             title="cans-two-parts",
-            parts=(_CANS.parts[0], _shared(_BACK, Pool.EVERYONE)),
+            parts=(_CANS.parts[0], _shared(_BACK, Pool.EVERYONE, bends=False)),
         ),
         replace(_CANS, name="cans-stale-pools", title="cans-stale-pools", fresh=False),
         _physics("cans-all-points", prune=False),
@@ -237,6 +245,7 @@ ABLATIONS: dict[str, Policy] = {
         _each_part("cans-no-detector", watched=False),
         replace(_CANS, name="cans-no-probes", title="cans-no-probes", probe_after_s=inf),
         _each_part("cans-no-offset", spread=0.0),
+        _each_part("cans-no-deviations", bends=False),
         replace(_CANS, name="cans-labels", title="cans-labels", grouped=False),
     )
 }
@@ -284,14 +293,6 @@ VARIANTS: dict[str, Policy] = {
     for policy in (
         # tells everything at once: ten to twenty times the bytes
         _each_part("cans-eager", alpha=None, eager=True, events=False),
-        # front-end and server may deviate from their lines (links do not: probes and heavy tails
-        # would look like it)
-        replace(
-            _CANS,
-            name="cans-deviations",
-            title="cans-deviations",
-            parts=tuple(replace(part, bends=part.name != "link") for part in _CANS.parts),
-        ),
     )
 }
 """`cans` with one thing more or otherwise, for comparison."""

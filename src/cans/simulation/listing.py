@@ -35,7 +35,7 @@ _FIXED = {
 _ABLATED = {
     "cans-eager": "every observation is uploaded at once",
     "cans-two-parts": "link and server are one part",
-    "cans-deviations": "choices may deviate from their line",
+    "cans-no-deviations": "no choice deviates from its line",
     "cans-stale-pools": "a pool is adopted only after an upload of one's own",
     "cans-all-points": "every point is considered",
     "cans-one-codec": "the first codec alone is considered",

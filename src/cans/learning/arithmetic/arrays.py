@@ -26,6 +26,9 @@ BoolArray = NDArray[np.bool_]
 ANEW = 64
 """Rows that `Physics.root` takes in one by one before it is computed anew."""
 
+MATURE = 5.0
+"""Observations beyond one per feature before a pool's predictions are tested."""
+
 INSISTENCE = 5.0
 """Surprises in a row that a device tells of at once; see `physical.py`."""
 

@@ -13,9 +13,12 @@ The rules of `linear.py` hold: arrays in, arrays out, the subset of NumPy that n
 
 from __future__ import annotations
 
+from math import erfc, exp, pi, sqrt
+
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray, LearnerState
+from cans.learning.arithmetic.linear import norms, times
 
 LEVEL = 3.0
 """Milliseconds up to which disturbances are no share of latency: `physical.FLOOR_MS`."""
@@ -34,10 +37,16 @@ log-likelihood that a spread must gain over none: no line is given up for an acc
 TOO_MUCH = 3.0
 """Times the best latency that a choice may take, one standard deviation included, to be tried."""
 
-CURIOSITY, SUSPECTED, AT_MOST, WORTHWHILE = 2.5, 0.1, 0.05, 0.02
-"""Of n observations that the pools of a device have, about 2.5 cube roots are spent on looking, as
-if choices deviated by a tenth, at what is expected to cost 5 % more at most and may be better than
-the best by 2 %, two standard deviations taken off."""
+SURELY = 3.0
+"""Standard errors by which a choice must have been slower than that not to be tried again."""
+
+SUSPECTED, SUSPICIONS, LARGEST = 0.1, 3.0, 0.5
+"""The spread of the choices that is reckoned with before any of them has spoken, how many choices
+have to say otherwise, and the largest that is believed; shares of latency."""
+
+CURIOSITY, AT_MOST, WORTHWHILE = 2.5, 0.2, 0.04
+"""Of n observations that the pools of a device have, about 2.5 cube roots may be spent on looking,
+at what is expected to cost a fifth more at most and to save more than a look and 4 % cost."""
 
 DIFFERENT = 1.25
 """Times the weight that is known of a choice: whoever has so much more tells it."""
@@ -188,54 +197,101 @@ def affordable(state: LearnerState, device: int, mean: Array) -> BoolArray:
     return result
 
 
-def mature(state: LearnerState, device: int) -> bool:
-    """Whether lines were drawn through enough of what usually wins for their word on the rest: one
-    drawn through a few milliseconds of hardly any work says that all work takes for ever."""
+def mature(state: LearnerState, device: int, beyond: float) -> bool:
+    """Whether lines were drawn through so many observations beyond one per feature: one drawn
+    through a few milliseconds of hardly any work says that all work takes for ever."""
     for part in range(state.rows.shape[0]):
         known = state.synced[device, part, -2]
-        if state.choices.bends[part] and known < state.dimension[part] + state.young:
+        if state.choices.bends[part] and known < state.dimension[part] + beyond:
             return False
     return True
 
 
-def too_slow(state: LearnerState, device: int, mean: Array) -> BoolArray:
-    """Choices that were seen, more than once, to take more than `TOO_MUCH` times what the best is
-    expected to: whatever a line says of them, they are not tried again."""
+def too_slow(state: LearnerState, device: int, mean: Array, charge: Array) -> BoolArray:
+    """Choices that were surely seen to take more than `TOO_MUCH` times what the best is expected
+    to: whatever a line says of them, they are not tried again. `charge` comes on top of each."""
     choices, seen = state.choices, np.zeros_like(mean)
     if not choices.largest[0]:
         return seen > 0.0
+    error = np.zeros_like(mean)
     for part in range(state.rows.shape[0]):
-        if choices.bends[part]:
+        tested = state.synced[device, part, -2] >= state.dimension[part] + MATURE
+        if choices.bends[part] and tested:
             sums = choices.synced[device, part] + choices.local[device, part]
             known = sums[0] >= REPEATED
-            average = sums[1] / np.where(known, sums[0], 1.0) * state.physics.pace[device, part]
+            weight = np.where(known, sums[0], 1.0)
+            average = sums[1] / weight * state.physics.pace[device, part]
+            variance = state.physics.deviation[device, part] ** 2 / share(average) / weight
             seen = seen + np.where(known, average, 0.0)
-    expected = np.where(state.physics.offered, np.maximum(mean, seen), np.inf)
-    result: BoolArray = seen > TOO_MUCH * expected[expected.argmin()]
+            error = error + np.where(known, variance, 0.0)
+    least = np.where(seen > 0.0, seen + charge - SURELY * np.sqrt(error), 0.0)
+    expected = np.where(state.physics.offered, np.maximum(mean, seen) + charge, np.inf)
+    result: BoolArray = least > TOO_MUCH * expected[expected.argmin()]
     return result
 
 
+def suspicion(state: LearnerState, device: int, part: int) -> float:
+    """The spread of the choices about their line that has to be reckoned with, a share of latency:
+    the one that was found or, while the line seems to fit, what the choices seen so far leave of
+    `SUSPECTED`. Each of them says as much as its observations tell its deviation from noise."""
+    choices, size = state.choices, state.dimension[part]
+    if choices.spread[device, part] > 0.0:
+        return float(choices.spread[device, part])
+    rows, seen = choices.rows[part], choices.synced[device, part] + choices.local[device, part]
+    line = times(rows, state.physics.theta[device, part] / state.physics.pace[device, part])
+    sums, worth = weighted(seen, line), share(line)
+    known = sums[0] >= worth
+    weight = np.where(known, sums[0], 1.0)
+    variance = state.physics.deviation[device, part] ** 2
+    noise = variance * worth / weight
+    columns = rows[:, :size].T.copy()
+    norm = norms(state.physics.root[device, part, :size, :size].copy(), columns)
+    left = np.where(known, 1.0 - np.minimum(sums[0] * norm * norm, 1.0), 0.0)
+    prior = (LEVEL * SUSPECTED) ** 2
+    said = left * (prior / (prior + noise)) ** 2
+    apart = (sums[1] / weight - line) ** 2 * worth
+    total = SUSPICIONS * prior + (said * (apart - noise)).sum()
+    square = total / (SUSPICIONS + said.sum()) / (LEVEL * LEVEL)
+    return float(np.sqrt(min(max(square, 0.0), LARGEST * LARGEST)))
+
+
 def look(state: LearnerState, device: int, pick: int) -> int:
-    """The choice that is worth a look now in the place of `pick`, or `pick`."""
-    if not mature(state, device) or not its_turn(state, device):
+    """The choice that is worth a look now in the place of `pick`, or `pick`: what a look is
+    expected to save, if as many inferences follow as were made so far, exceeds what it costs."""
+    if not mature(state, device, 0.0) or not its_turn(state, device):
         return pick
     physics, choices = state.physics, state.choices
     mean = state.mean[device].sum(axis=0)
-    best = mean[np.where(physics.offered, mean, np.inf).argmin()]
-    open_ = np.zeros_like(mean)
+    variance, inferences = np.zeros_like(mean), np.inf
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
-            expected = state.mean[device, part]
+            expected, spread = state.mean[device, part], suspicion(state, device, part)
             sums = choices.synced[device, part] + choices.local[device, part]
-            variance = max(physics.deviation[device, part] ** 2, 1e-12)
-            known = weighted(sums, expected)
-            noise = unexplained(known, expected, SUSPECTED, np.full_like(mean, variance))
-            open_ = open_ + SUSPECTED * SUSPECTED * expected * expected * noise
-    low = mean - 2.0 * np.sqrt(open_)
-    near = physics.offered & (mean <= (1.0 + AT_MOST) * best)
-    low = np.where(near & affordable(state, device, mean), low, np.inf)
-    found = int(low.argmin())
-    return found if low[found] < (1.0 - WORTHWHILE) * mean[pick] else pick
+            noise = np.full_like(mean, max(physics.deviation[device, part] ** 2, 1e-12))
+            left = unexplained(weighted(sums, expected), expected, spread, noise)
+            variance = variance + spread * spread * expected * expected * left
+            made = state.synced[device, part, -1] + state.local[device, part, -1]
+            inferences = min(inferences, made)
+    error, worse = np.sqrt(np.maximum(variance, 1e-12)), mean - mean[pick]
+    near = physics.offered & (worse <= AT_MOST * mean[pick])
+    near = (
+        near & affordable(state, device, mean) & ~too_slow(state, device, mean, np.zeros_like(mean))
+    )
+    near[pick] = False
+    best, found = WORTHWHILE * mean[pick], pick
+    for choice in range(mean.shape[0]):
+        if near[choice]:
+            saved = error[choice] * improvement(worse[choice] / error[choice])
+            gain = inferences * saved - max(worse[choice], 0.0)
+            if gain > best:
+                best, found = gain, choice
+    return found
+
+
+def improvement(z: float) -> float:
+    """E max(e - z, 0) of a standard normal e: what is saved on average, in standard deviations, by
+    knowing a choice that is expected to be worse by z of them."""
+    return float(exp(-0.5 * z * z) / sqrt(2.0 * pi) - 0.5 * z * erfc(z / sqrt(2.0)))
 
 
 def its_turn(state: LearnerState, device: int) -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.deviations import tells_of_a_choice
 from cans.learning.arithmetic.linear import (
-    b_of,
     cholesky,
     inverse_from,
     log_determinant,
@@ -23,7 +22,7 @@ from cans.learning.arithmetic.linear import (
     times,
     wants_upload,
 )
-from cans.learning.arithmetic.physical import noise_variance, nonnegative_theta
+from cans.learning.arithmetic.physical import estimate_of, noise_variance
 from cans.learning.messages import Download, PoolKey
 
 YOUNG = 20.0
@@ -78,8 +77,8 @@ def is_news(
     if log_determinant(after) - log_determinant(before) > grown * dimension:
         return True
     inverse = inverse_from(after)
-    theta = nonnegative_theta(inverse, b_of(now))
-    step = theta - nonnegative_theta(inverse_from(before), b_of(told))
+    theta = estimate_of(now, ridge, inverse)
+    step = theta - estimate_of(told, ridge, inverse_from(before))
     variance = noise_variance(now, theta, sigma_of(now, 0.0), dimension)
     distance = (step * times(sigma_of(told, 0.0), step)).sum()
     return bool(distance > moved * moved * variance * dimension)

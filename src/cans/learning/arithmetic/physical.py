@@ -15,7 +15,14 @@ from math import log1p, sqrt
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import ANEW, INSISTENCE, Array, BoolArray, LearnerState
+from cans.learning.arithmetic.arrays import (
+    ANEW,
+    INSISTENCE,
+    MATURE,
+    Array,
+    BoolArray,
+    LearnerState,
+)
 from cans.learning.arithmetic.deviations import (
     affordable,
     deviations,
@@ -32,11 +39,13 @@ from cans.learning.arithmetic.deviations import (
 )
 from cans.learning.arithmetic.linear import (
     b_of,
+    cholesky,
     each_combined,
     each_dot,
     each_quadratic,
     each_times,
     each_turned_times,
+    inverse_from,
     inverse_root,
     norms,
     over_parts,
@@ -87,8 +96,8 @@ LEAP = 1e4
 """Growth of what is known along a row by one observation beyond which norms are computed anew: a
 difference of two numbers so unequal has lost too many digits."""
 
-MATURE = 5.0
-"""Observations beyond one per feature before a pool's predictions are tested."""
+NEGLIGIBLE = 1e-6
+"""Share of what is explained that a coefficient at zero may leave unexplained."""
 
 
 # --- observe -------------------------------------------------------------------------------------
@@ -265,16 +274,64 @@ def judged(
 # --- estimate ------------------------------------------------------------------------------------
 
 
-def nonnegative_theta(inverse: Array, b: Array) -> Array:
-    """Ridge regression under theta >= 0: pins the most negative coefficient to zero until none is.
+def nonnegative_theta(sigma: Array, b: Array, theta: Array, inverse: Array) -> Array:
+    """Ridge regression under theta >= 0, from the solution `theta` without that constraint;
+    `sigma` has the ridge, and `inverse` is its own.
 
-    Pinning theta_j moves the others by theta_j A^-1_j / A^-1_jj; no system is solved again.
+    Pinning one coefficient after the other to zero is nearly always right; where letting one go
+    again would fit better, the exact solution is found.
     """
-    return pinned(times(inverse, b), inverse)
+    theta = pinned(theta, inverse)
+    if missed(sigma, b, theta) < 0:
+        return theta
+    return active_set(sigma, b)
+
+
+def estimate_of(pool: Array, ridge: float, inverse: Array) -> Array:
+    """Theta of a pool by itself; `inverse` is that of its Sigma with the ridge."""
+    b = b_of(pool)
+    return nonnegative_theta(sigma_of(pool, ridge), b, times(inverse, b), inverse)
+
+
+def missed(sigma: Array, b: Array, theta: Array) -> int:
+    """The coefficient at zero that would explain most if it were not, or -1 if none would explain a
+    share of `NEGLIGIBLE` of what theta does: the condition of Karush, Kuhn and Tucker."""
+    slack = np.maximum(b - times(sigma, theta), 0.0)
+    explains = np.where(theta > 0.0, 0.0, slack * slack / np.diag(sigma))
+    most = int(explains.argmax())
+    enough = explains[most] > NEGLIGIBLE * (theta * b).sum() and explains[most] > 0.0
+    return most if enough else -1
+
+
+def active_set(sigma: Array, b: Array) -> Array:
+    """Least squares under theta >= 0 by Lawson and Hanson's active sets: coefficients become
+    positive one by one, the most explaining first; one that others make negative goes back."""
+    size = b.shape[0]
+    theta, free = np.zeros(size), np.zeros(size)
+    for _ in range(3 * size):
+        entering = missed(sigma, b, theta)
+        if entering < 0:
+            break
+        free[entering] = 1.0
+        for _ in range(size):
+            among = sigma * free * free.reshape(-1, 1)
+            for j in range(size):
+                among[j, j] += 1.0 - free[j]
+            solved = times(inverse_from(cholesky(among)), b * free)
+            if (solved >= 0.0).all():
+                theta = solved
+                break
+            below = solved < 0.0
+            steps = np.where(below, theta / np.where(below, theta - solved, 1.0), 1.0)
+            theta = np.maximum(theta + steps.min() * (solved - theta), 0.0)
+            free = np.where(below & (steps <= steps.min()), 0.0, free)
+            theta = theta * free
+    return theta
 
 
 def pinned(theta: Array, inverse: Array) -> Array:
-    """As `nonnegative_theta`, from the solution without the constraint."""
+    """Pins the most negative coefficient to zero until none is: theta_j = 0 moves the others by
+    theta_j A^-1_j / A^-1_jj, so that no system is solved again."""
     free, j = inverse, theta.argmin()
     for _ in range(theta.shape[0]):
         if theta[j] >= 0.0 or free[j, j] <= 0.0:
@@ -374,9 +431,9 @@ def estimate_physically(state: LearnerState, device: int) -> None:
     b = sums[:, :, square : square + size]
     root = physics.root[device]
     theta = each_turned_times(root, each_times(root, b[0]))
-    if physics.nonnegative:
-        pin(theta, root)
     sigma = sums[:, :, :square].copy().reshape(2, parts, size, size)
+    if physics.nonnegative:
+        pin(theta, root, sigma[0], b[0], state.ridge)
     fitted = each_quadratic(sigma, theta)
     agreement = each_dot(b, theta)
     for part in range(parts):
@@ -398,14 +455,12 @@ def estimate_physically(state: LearnerState, device: int) -> None:
         physics.stale[device, part] = False
 
 
-def pin(theta: Array, root: Array) -> None:
+def pin(theta: Array, root: Array, sigma: Array, b: Array, ridge: float) -> None:
     """Theta >= 0, in place, for the parts in which it is not."""
-    size = theta.shape[1]
-    lowest = theta.argmin()
-    while theta[lowest // size, lowest % size] < 0.0:
-        part = lowest // size
-        theta[part] = pinned(theta[part], squared(root[part]))
-        lowest = theta.argmin()
+    for part in range(theta.shape[0]):
+        if theta[part].min() < 0.0:
+            full = sigma[part] + ridge * np.eye(theta.shape[1])
+            theta[part] = nonnegative_theta(full, b[part], theta[part], squared(root[part]))
 
 
 def predict(state: LearnerState, device: int) -> None:
@@ -445,7 +500,7 @@ def refresh(state: LearnerState, device: int) -> None:
             width = physics.deviation[device, part] * state.norm[device, part]
             state.choices.width[device, part] = width
             state.choices.spread[device, part] = 0.0
-            if state.choices.bends[part] and mature(state, device):
+            if state.choices.bends[part] and mature(state, device, state.young):
                 bend(state, device, part)
     physics.scores[device] = physical_scores(state, device)
 
@@ -470,11 +525,13 @@ def bend(state: LearnerState, device: int, part: int) -> None:
     sigma, b = without_repeats(rows, sums, unexplained(sums, mean, spread, noise))
     for column in range(size):
         sigma[column, column] += state.ridge
-    root = inverse_root(sigma[:size, :size].copy())
+    sigma, b = sigma[:size, :size].copy(), b[:size].copy()
+    root = inverse_root(sigma)
+    inverse = squared(root)
     theta = np.zeros_like(theta)
-    theta[:size] = times(squared(root), b[:size].copy())
+    theta[:size] = times(inverse, b)
     if physics.nonnegative:
-        theta[:size] = pinned(theta[:size].copy(), squared(root))
+        theta[:size] = nonnegative_theta(sigma, b, theta[:size].copy(), inverse)
     line = times(rows, theta)
     sums = weighted(seen, line)
     left = unexplained(sums, line, spread, noise)
@@ -536,7 +593,7 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     if state.choices.used:
         if state.choices.spread[device].max() > 0.0:
             considered = physics.offered & affordable(state, device, mean + charge)
-        considered = considered & ~too_slow(state, device, mean)
+        considered = considered & ~too_slow(state, device, mean, charge)
     result: Array = np.where(considered, scores, np.inf)
     return result
 

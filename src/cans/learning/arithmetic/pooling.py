@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState, PoolState
+from cans.learning.arithmetic.arrays import ANEW, MATURE, Array, LearnerState, PoolState
 from cans.learning.arithmetic.deviations import weighted
 from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
@@ -23,12 +23,11 @@ from cans.learning.arithmetic.linear import (
 )
 from cans.learning.arithmetic.physical import (
     FLOOR_MS,
-    MATURE,
     PRIOR_RUNS,
     PRIOR_SHARE,
     alarmed,
+    estimate_of,
     noise_variance,
-    nonnegative_theta,
 )
 
 NO_CHOICES = np.zeros((3, 0))
@@ -127,7 +126,7 @@ def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
     if pool[-2] < dimension + MATURE or upload[-1] < 1.0:
         return 0.0
     inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
-    theta = nonnegative_theta(inverse, b_of(pool))
+    theta = estimate_of(pool, ridge, inverse)
     variance = noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
     direction = times(sigma_of(upload, 0.0), theta)
     explained = (theta * direction).sum()
@@ -163,7 +162,7 @@ def level_of(pool: Array, upload: Array, ridge: float) -> float:
     takes a few milliseconds where next to nothing was expected does not say that everything takes
     a thousand times as long: a past is not expected to take longer by more than `AS_MUCH` times
     what the upload did."""
-    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
+    theta = estimate_of(pool, ridge, inverse_from(cholesky(sigma_of(pool, ridge))))
     explained = (theta * times(sigma_of(upload, 0.0), theta)).sum()
     if explained <= 0.0 or pool[-2] <= 0.0 or upload[-2] <= 0.0:
         return 0.0
@@ -211,7 +210,7 @@ def by_its_choice(
     prior = PRIOR_RUNS * PRIOR_SHARE**2 * pool[-3] / pool[-2]
     squares = np.maximum(known[2] - known[1] * average, 0.0).sum()
     variance = (squares + prior) / (max(pool[-2] - dimension - beyond, 0.0) + PRIOR_RUNS)
-    theta = nonnegative_theta(inverse_from(cholesky(sigma_of(pool, ridge))), b_of(pool))
+    theta = estimate_of(pool, ridge, inverse_from(cholesky(sigma_of(pool, ridge))))
     fitted = (theta * times(sigma_of(pool, 0.0), theta)).sum()
     misses = pool[-3] - 2.0 * (theta * b_of(pool)).sum() + fitted - squares
     if variance <= 0.0 or misses <= variance * (beyond + MISFIT * np.sqrt(2.0 * beyond)):

@@ -50,7 +50,8 @@ def draw_episode(
     normals: int,
     offline_whole: bool,
 ) -> Episode:
-    """Draw an episode of a world; `offline_whole`: everyone's first offline run is a whole one."""
+    """Draw an episode of a world; `offline_whole`: everyone's first offline run is
+    the whole model, and the second one is the shortest there is."""
     devices, choices = world.devices, world.table.choices
     speed = _speeds(world, devices, rng)
     if world.participation == "uniform":
@@ -68,6 +69,7 @@ def draw_episode(
     offline_choice = rng.integers(1, choices, (devices, offline_runs))  # points 1..P
     if offline_whole:
         offline_choice[:, :1] = world.table.local
+        offline_choice[:, 1:2] = world.table.front.any(axis=1).argmax()
     if world.samples.size:
         offline_choice, offline_ms = _measured_offline(world, offline_runs, rng, offline_whole)
     else:
@@ -121,6 +123,7 @@ def _measured_offline(
         choices[device] = rng.choice(measured, runs)
         if offline_whole and world.table.local in measured:
             choices[device, :1] = world.table.local
+            choices[device, 1:2] = measured[0]
         rows = (rng.random(runs) * world.sample_count[place, choices[device]]).astype(np.int64)
         latencies[device] = world.samples[place, choices[device], rows, 0]
     return choices, latencies

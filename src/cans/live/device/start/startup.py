@@ -120,8 +120,9 @@ def offline_runs(
     local: bool = True,
 ) -> list[tuple[int, float]]:
     """(choice, front milliseconds) of n random partial runs, each warmed up first (Alg. 1 line 2).
-    Policies that want it begin with one to the end: what only the last block does is seen nowhere
-    else. Fewer when a request comes, or when they take long: the server says how many."""
+    Policies that want it begin with one to the end and the shortest: what only the last block does
+    is seen nowhere else, and the first may be of another kind than all others. Fewer when a request
+    comes, or when they take long: the server says how many."""
     if not any(part.warm for part in learner.policy.parts):
         return []
     table = learner.table
@@ -130,8 +131,9 @@ def offline_runs(
     until = monotonic() + _LONGEST_OFFLINE
     with suppress(Abandoned):
         for number in range(learner.hyperparameters.offline_runs):
-            whole = number == 0 and learner.policy.offline_whole
-            point = last if whole else int(random.integers(1, last + 1))
+            point = int(random.integers(1, last + 1))
+            if learner.policy.offline_whole and number < 2:
+                point = (last, 1)[number]
             inputs = random_inputs(model.inputs, random)
             run = model.executor.run_front(point, inputs)
             for _ in range(_SETTLING):

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.learning.arithmetic.arrays import Array, BoolArray
-from cans.learning.arithmetic.physical import MATURE, noise_variance
+from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray
+from cans.learning.arithmetic.physical import noise_variance
 from cans.live.store.shares import PRESENT, REST, Share
 
 TINY = 1e-300
