@@ -57,7 +57,7 @@ class Follower:
     def __call__(self, block: Block) -> str:
         """Type a block on its machine, or save one that has the name of a file; what it says on
         standard output."""
-        if block.title.endswith(".py"):
+        if block.title.endswith((".py", ".toml")):
             (self.machine("") / block.title).write_text(block.text)
             return ""
         if block.language == "python":

@@ -12,7 +12,7 @@ import pytest
 import typer
 from onnx import TensorProto, helper, numpy_helper
 
-from cans import cli
+from cans import World, cli
 from cans.live.store import open_store
 from cans.simulation.sweep.grid import read_sweep
 from cans.testbed.run.reading import read_experiment
@@ -34,10 +34,11 @@ BEFORE: dict[str, list[str]] = {
 """What the reader of a page has typed before, elsewhere."""
 TYPED = {
     "README.md": False, "docs/page.md": False, "docs/operating.md": False, "docs/testbed.md": False,
-    "docs/live.md": True, "docs/programs.md": True, "docs/models.md": True,
+    "docs/worlds.md": False, "docs/live.md": True, "docs/programs.md": True, "docs/models.md": True,
 }  # fmt: skip
 """Pages of commands and programs, and whether they take long."""
-SAVED = {"docs/live.md": "serve", "docs/sweeps.md": "sweep", "docs/testbed.md": "testbed"}
+SAVED = {"docs/live.md": "serve", "docs/sweeps.md": "sweep", "docs/testbed.md": "testbed",
+         "docs/worlds.md": "world"}  # fmt: skip
 """Pages with files for a command."""
 
 
@@ -57,7 +58,8 @@ def test_what_is_typed_works(page: str, tmp_path: Path) -> None:
     }  # fmt: skip
     with Follower(tmp_path, instead, f"127.0.0.1:{port}") as follower:
         _furnish(follower.machine(""))
-        typed = [each for each in blocks(ROOT / page) if each.to_run and each.language != "toml"]
+        found = [each for each in blocks(ROOT / page) if each.to_run]
+        typed = [each for each in found if each.language != "toml" or each.title]
         assert typed
         for command in BEFORE.get(page, ()):
             follower.type(command, typed[0])
@@ -100,6 +102,8 @@ def test_what_is_saved_is_read(page: str, tmp_path: Path) -> None:
             assert len(read_sweep(file).cells) > 10
         elif SAVED[page] == "testbed":
             assert read_experiment(str(file)).devices
+        elif SAVED[page] == "world":
+            assert World.from_toml(file).devices
         else:
             _parse("serve", "--config", str(file))
 

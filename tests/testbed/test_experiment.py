@@ -40,7 +40,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
     [
         ("slowdown = 3", "slowdown = 0.5", "slowdown of rpi5"),
         ("slowdown = 3", "slowdown = 'much'", "slowdown must be a number"),
-        ("slowdown = 3", "slowdonw = 3", "no setting 'slowdonw'"),
+        ("slowdown = 3", "slowdonw = 3", "[[devices]] 1: unknown setting 'slowdonw'"),
         ("mbps = 10", "", "needs 'mbps'"),
         ("mbps = 10", "mbps = -1", "mbps of wifi"),
         ('network = "wifi"', 'network = "lte"', "no [[links]] named 'wifi'"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cans.simulation.run import simulate
-from cans.simulation.worlds.trace import read_trace
+from cans.simulation.worlds.trace_file import read_trace
 from tests.testbed.leftovers import descendants, folders, gone, namespaces
 
 TINY = """
@@ -72,11 +72,23 @@ def test_a_tiny_experiment_end_to_end(tmp_path: Path) -> None:
     assert [each["asked_slowdown"] for each in model["calibration"]] == [2.0, 4.0]
     assert model["policies"]["cans"]["not_answered"] == 0
     trace = tmp_path / "out/trace-mobilenet_v2.csv"
-    assert ("rpi5", "wifi@40", "fc", "") in read_trace(trace)
+    assert ("rpi5", "wifi@40", "fc", "", 0) in read_trace(trace)
     assert simulate(policy="cans", world="trace", trace=trace, devices=4, rounds=20, seeds=1,
                     engine="reference").runs  # fmt: skip
     assert not folders(tmp_path / "tmp")
     assert not namespaces(running.pid)
+
+
+def test_a_trace_of_every_choice(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY.format(network="loopback"))
+    running = command(tmp_path, "testbed", "trace", "tiny.toml", "--runs", "2", "--out", "out")
+    _, said = running.communicate(timeout=150)
+    assert running.returncode == 0, said
+    rows = read_trace(tmp_path / "out/mobilenet_v2.csv")
+    assert {key.place for key in rows} == {("orin-nano", "wifi@40"), ("rpi5", "wifi@40")}
+    assert len(rows) == 2 * 4
+    assert all(len(found) == 2 for found in rows.values())
+    assert not folders(tmp_path / "tmp")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -51,9 +51,11 @@ def simulate(
         str, typer.Option(help="How it learns; `cans policies` lists; or MODULE:NAME.")
     ] = DEFAULT_POLICY,
     world: Annotated[
-        str, typer.Option(help="Where it learns; `cans worlds` lists them.")
+        str, typer.Option(help="Where it learns; `cans worlds` lists them; or a file, WORLD.toml.")
     ] = "paper",
-    devices: Annotated[int, typer.Option(help="Size of the fleet.")] = 25,
+    devices: Annotated[
+        int | None, typer.Option(help="Size of the fleet; 25, or what WORLD.toml says.")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Inferences, one device each.")] = 2500,
     seeds: Annotated[int, typer.Option(help="Independent runs.")] = 3,
     gamma: Annotated[
@@ -70,7 +72,8 @@ def simulate(
     ] = None,
     delivery: Annotated[str, typer.Option(help="immediate or next-contact.")] = "immediate",
     trace: Annotated[
-        Path | None, typer.Option(help="CSV of measured inferences, for world trace.")
+        Path | None,
+        typer.Option(metavar="FILE.csv|NAME", help="World trace: measured inferences."),
     ] = None,
     delay: Annotated[
         int | None,
@@ -104,12 +107,13 @@ def simulate(
     """Simulate one policy in one world and report its regret."""
     numbers = hyperparameters(ridge, alpha, beta_ms)
     asked = {"workers": workers, "load": load, "fleet": fleet}
-    crowd = {name: value for name, value in asked.items() if value is not None}
+    crowd: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     crowd |= {"at_once": True} if at_once else {}
     crowd |= {"selfish": True} if selfish else {}
     if world == "crowded":
         _simulate_crowd(
-            {"model": model, "policy": policy, "devices": devices, "rounds": rounds, **crowd},
+            {"model": model, "policy": policy, "rounds": rounds, **crowd}
+            | ({} if devices is None else {"devices": devices}),
             numbers, seeds, as_json,
         )  # fmt: skip
         return

@@ -46,7 +46,7 @@ _ABLATED = {
     "cans-no-offset": "devices of a pool are taken to be alike",
     "cans-labels": "devices are grouped by their label alone",
 }
-_TRACE = "Measured inferences of a CSV file, played back (--trace FILE)."
+_TRACE = "Measured inferences, played back (--trace FILE.csv, or a shipped one: {shipped})."
 _CROWDED = "Everyone at once: requests wait for each other at the server (--workers, --load)."
 
 
@@ -69,13 +69,15 @@ def policies(as_json: AsJson = False) -> None:
 
 
 def worlds(as_json: AsJson = False) -> None:
-    """List the worlds of `cans simulate`."""
+    """List the worlds of `cans simulate`. One of your own is a file, WORLD.toml."""
     from cans.simulation.worlds.named import OBJECT_LOOP_WORLDS, WORLDS
+    from cans.simulation.worlds.trace_file import shipped_traces
 
     described = {
         name: _first_paragraph(make) for name, make in {**WORLDS, **OBJECT_LOOP_WORLDS}.items()
     }
-    described |= {"trace": _TRACE, "crowded": _CROWDED}
+    trace = _TRACE.format(shipped=", ".join(shipped_traces()))
+    described |= {"trace": trace, "crowded": _CROWDED}
     _print([{"name": name, "about": text} for name, text in described.items()], as_json)
 
 

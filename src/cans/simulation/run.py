@@ -24,6 +24,7 @@ from cans.simulation.engines import clustered, compiled, reference
 from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
 from cans.simulation.engines.fleet_arrays import Record
 from cans.simulation.metrics import Run, mean_of, measure, summary
+from cans.simulation.worlds.described import is_world_file, read_world
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped
 from cans.simulation.worlds.named import changed, make_world
@@ -50,12 +51,14 @@ class Settings:
     participation: str = Participation.UNIFORM
     delivery: str = "immediate"  # or uploads wait for the next request
     pool_age: float = 0.0  # rounds that may pass before a policy of fresh pools pulls them again
-    trace: Path | None = None  # measured rounds, for world `trace`
+    trace: Path | None = None  # measured rounds, for world `trace`: a file or a shipped name
     delay: int | None = None  # rounds of a device before it hears of one; None: the world's own
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
 
     def __post_init__(self) -> None:
         _ = self.method  # an unknown name is an error now
+        if self.trace is not None:
+            object.__setattr__(self, "model", self.trace.stem)
         if isinstance(self.world, World):
             if self.trace is not None:
                 raise InputError("a world of your own and a trace exclude each other")
@@ -162,7 +165,7 @@ def simulate(
     seeds: int = 3,
     engine: str | None = None,
     world: str | World = "paper",
-    devices: int = 25,
+    devices: int | None = None,
     rounds: int = 2500,
     gamma: float | None = None,
     gamma_mode: str = Gamma.DEVICE,
@@ -170,7 +173,7 @@ def simulate(
     participation: str = Participation.UNIFORM,
     delivery: str = "immediate",
     pool_age: float = 0.0,
-    trace: Path | None = None,
+    trace: Path | str | None = None,
     delay: int | None = None,
     hyperparameters: Hyperparameters | None = None,
     progress: Callable[[int], None] | None = None,
@@ -180,8 +183,10 @@ def simulate(
 
     `seeds` runs of `rounds` rounds each, in parallel; `progress` is called with the number of runs
     that were done since the last call. Everything else is a field of `Settings`. A world of your
-    own (`World.of`) has its own table and devices. `processes`: use all cores without the compiled
-    engine too, for which a script needs `if __name__ == "__main__":`.
+    own is a TOML file ("my-world.toml") or a value (`World.of`), with its own table and devices;
+    a trace is a CSV file or the name of a shipped one. `devices`: 25, or the file's own, unless
+    given. `processes`: use all cores without the compiled engine too, for which a script needs
+    `if __name__ == "__main__":`.
 
     >>> result = simulate("vgg16", "oracle", seeds=2, rounds=100, engine="reference")
     >>> result.mean_regret_ms, [run.regret_ms for run in result.runs]
@@ -189,11 +194,16 @@ def simulate(
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, not {seeds}")
+    # A world of Python's making stays in this process: its drift may be a function that cannot
+    # travel.
+    apart = processes and isinstance(world, str)
+    if isinstance(world, str) and is_world_file(world):
+        world = read_world(Path(world), devices)
     what = Settings(
         model=model,
         policy=policy,
         world=world,
-        devices=devices,
+        devices=Settings.devices if devices is None else devices,
         rounds=rounds,
         gamma=gamma,
         gamma_mode=gamma_mode,
@@ -201,7 +211,7 @@ def simulate(
         participation=participation,
         delivery=delivery,
         pool_age=pool_age,
-        trace=trace,
+        trace=None if trace is None else Path(trace),
         delay=delay,
         hyperparameters=hyperparameters or Hyperparameters(),
     )
@@ -214,8 +224,6 @@ def simulate(
         play_seed(replace(what, devices=1, rounds=1), chosen, 0)
     start = time.perf_counter()
     runs = []
-    # A world of one's own stays in this process: its drift may be a function that cannot travel.
-    apart = processes and isinstance(world, str)
     for run in in_parallel(play, range(seeds), chosen, apart):
         runs.append(run)
         if progress is not None:

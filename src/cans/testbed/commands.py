@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None, epilog="\b\nExample:\n  cans testbed run link-change",
     )  # fmt: skip
     testbed.command("run", epilog="\b\nExample:\n  cans testbed run link-change --rounds 20")(run)
+    testbed.command("trace", epilog="\b\nExample:\n  cans testbed trace traces --runs 6")(trace)
     testbed.command("list", epilog="\b\nExample:\n  cans testbed list")(list_experiments)
     testbed.command("warm", hidden=True)(warm)
     app.add_typer(testbed, name="testbed", rich_help_panel="Study")
@@ -61,6 +62,31 @@ def run(
     else:
         print_report(document)
         typer.echo(f"results: {folder}", err=True)
+
+
+def trace(
+    experiment: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT.toml|NAME", help="Whose devices, links, models.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For MODEL.csv.")] = Path("out/traces"),
+    runs: Annotated[int, typer.Option(help="Of every choice.", min=1)] = 6,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Instead of the experiment's; may be repeated.")
+    ] = None,
+) -> None:
+    """Measure every choice on every kind of device. The CSV files are for `cans simulate --world
+    trace`. No policy runs: choices take turns, so that a busy moment hits all alike."""
+    from cans.testbed.report.report import open_folder
+    from cans.testbed.run.reading import read_experiment
+    from cans.testbed.run.tracing import measure_trace
+
+    wanted = read_experiment(experiment)
+    open_folder(out)
+    with stopped_by_signals():
+        for name in model or wanted.models:
+            path = out / f"{Path(name).stem}.csv"
+            rows = measure_trace(wanted, name, runs, path, _say)
+            typer.echo(f"{path}: {rows} inferences", err=True)
 
 
 def measure_prototype(folder: Path, quick: bool) -> Prototype:

@@ -22,7 +22,7 @@ from cans.learning.arithmetic.linear import lowest
 from cans.learning.policies import Clusters, Hyperparameters, Policy
 from cans.simulation.engines.arrays import new_record
 from cans.simulation.engines.fleet_arrays import Record
-from cans.simulation.engines.reference import expected_latency, measured_latency
+from cans.simulation.engines.reference import expected_latency, measured_latency, place_at
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import Noise, World
 
@@ -196,7 +196,7 @@ def play(
         device = int(episode.active[t])
         expected = expected_latency(world, episode, t)
         total = expected.sum(axis=0)
-        allowed = world.allowed[world.place_of[device]]
+        allowed = world.allowed[place_at(world, episode, t)]
         inverse = sums.inverse[device]
         mean = rows @ (inverse @ sums.known_b[device])
         norm = np.sqrt(np.abs(((rows @ inverse) * rows).sum(axis=1)))

@@ -28,6 +28,7 @@ from cans.simulation.engines.reference import (
     expected_latency,
     measured_latency,
     new_learners,
+    place_at,
     timed_probe,
 )
 from cans.simulation.worlds.episode import Episode
@@ -191,7 +192,7 @@ class _Play:
                 uniform=float(episode.uniform[number]),
                 normals=episode.normals[number],
                 key_frame=bool(episode.key_frame[number]),
-                allowed=self.world.allowed[self.world.place_of[device]],
+                allowed=self.world.allowed[place_at(self.world, episode, number)],
                 known=total if self.policy.truth else None,
                 load=load,
                 toll=self.crowd.toll,

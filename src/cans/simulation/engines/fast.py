@@ -106,7 +106,8 @@ def arrive(
                 episode.arrival_factor[device, size],
                 episode.arrival_shift[device, size],
             )
-            milliseconds = probe_ms(truth, rules, episode, device, size, 1.0, factor, shift)
+            place = truth.place_of[device]
+            milliseconds = probe_ms(truth, rules, episode, device, place, size, 1.0, factor, shift)
             at_zero, per_ms = rules.probe_at_zero[size], rules.probe_per_ms[size]
             experience(state, device, part, at_zero, per_ms, milliseconds, -1)
         record.probes[0] += sizes
@@ -115,6 +116,12 @@ def arrive(
 
 
 # --- a round -------------------------------------------------------------------------------------
+
+
+def place_at(truth: Truth, episode: Episode, t: int) -> int:
+    """Where the active device is in this round."""
+    place: int = truth.place_of[episode.active[t]] + episode.moved[t]
+    return place
 
 
 def select(
@@ -129,12 +136,12 @@ def select(
 ) -> int:
     """Alg. 1 line 4."""
     device = episode.active[t]
-    place = truth.place_of[device]
-    allowed = truth.allowed[place]
+    allowed = truth.allowed[place_at(truth, episode, t)]
     if rules.choose > SAMPLED:
         return choose_blindly(rules.choose, allowed, episode.uniform[t])
     known = expected
     if not rules.truth:
+        place = truth.place_of[device]  # a profile is older than any change
         known = (
             rules.knows[0] * truth.front_ms[place]
             + rules.knows[1] * (truth.link_fixed_ms + truth.link_ms[place])
@@ -158,7 +165,7 @@ def select(
 
 def expected_ms(truth: Truth, episode: Episode, t: int) -> Array:
     """What every choice takes the active device in this round, before noise."""
-    place, scale = truth.place_of[episode.active[t]], episode.scale[t]
+    place, scale = place_at(truth, episode, t), episode.scale[t]
     total: Array = (
         truth.front_ms[place] * scale[0]
         + truth.link_fixed_ms
@@ -168,12 +175,14 @@ def expected_ms(truth: Truth, episode: Episode, t: int) -> Array:
     return total
 
 
-def note(truth: Truth, t: int, device: int, pick: int, expected: Array, record: Record) -> None:
+def note(
+    truth: Truth, episode: Episode, t: int, pick: int, expected: Array, record: Record
+) -> None:
     """Write down the choice and what it cost."""
     best = expected.min()
     if truth.restricted:
-        best = np.where(truth.allowed[truth.place_of[device]], expected, np.inf).min()
-    record.active[t] = device
+        best = np.where(truth.allowed[place_at(truth, episode, t)], expected, np.inf).min()
+    record.active[t] = episode.active[t]
     record.picks[t] = pick
     record.expected_ms[t] = expected[pick]
     record.regret_ms[t] = expected[pick] - best
@@ -181,7 +190,7 @@ def note(truth: Truth, t: int, device: int, pick: int, expected: Array, record: 
 
 def measure(truth: Truth, episode: Episode, t: int, pick: int, latency: Array) -> None:
     """Alg. 1 line 5: the three measured latencies; one that does not take place takes 0 ms."""
-    place, scale = truth.place_of[episode.active[t]], episode.scale[t]
+    place, scale = place_at(truth, episode, t), episode.scale[t]
     if truth.samples.shape[0] > 0:
         row = int(episode.draw[t] * truth.sample_count[place, pick])
         latency[:] = truth.samples[place, pick, row] * scale
@@ -209,13 +218,14 @@ def probe_ms(
     rules: Rules,
     episode: Episode,
     device: int,
+    place: int,
     size: int,
     scale: float,
     factor: float,
     shift: float,
 ) -> float:
     """What a device reports of a timed exchange of the link."""
-    stretched, fixed = truth.probe_ms[truth.place_of[device]]
+    stretched, fixed = truth.probe_ms[place]
     expected = stretched * rules.probe_bytes[size] * scale + fixed
     return float(disturbed(expected, factor, shift, episode.clip) * truth.report[device, 1])
 
@@ -234,8 +244,8 @@ def probe(
     if part < 0 or t - state.heard[device, part] <= rules.probe_after:
         return
     factor, shift = episode.factor[t, 1], episode.shift[t, 1]
-    scale = episode.scale[t, 1]
-    milliseconds = probe_ms(truth, rules, episode, device, 0, scale, factor, shift)
+    place, scale = place_at(truth, episode, t), episode.scale[t, 1]
+    milliseconds = probe_ms(truth, rules, episode, device, place, 0, scale, factor, shift)
     at_zero, per_ms = rules.probe_at_zero[0], rules.probe_per_ms[0]
     experience(state, device, part, at_zero, per_ms, milliseconds, -1)
     state.heard[device, part] = t
@@ -264,7 +274,7 @@ def play(
             pull(state, pools, traffic, rules, device, record, t)
         frame = traffic.frames[device]
         pick = select(state, rules, truth, episode, t, frame, expected, record)  # line 4
-        note(truth, t, device, pick, expected, record)
+        note(truth, episode, t, pick, expected, record)
         if not rules.immediate and pick != local:
             deliver_waiting(state, pools, traffic, rules, device, time, record, t)
         measure(truth, episode, t, pick, latency)  # line 5

@@ -97,7 +97,7 @@ def play(
         sized, draw = world.at(float(episode.draw[t]))
         learner.use_rows(sized.table)
         total = (expected := expected_latency(sized, episode, t)).sum(axis=0)
-        allowed = sized.allowed[sized.place_of[device]]
+        allowed = sized.allowed[place_at(sized, episode, t)]
         if policy.fresh and time - refreshed.get(device, -np.inf) >= pool_age:
             refreshed[device] = time
             exchange.pull(device)
@@ -258,14 +258,19 @@ def arrival_probes(world: World, episode: Episode, device: int) -> list[float]:
     """What exchanges of each size take a device when it arrives."""
     noise = zip(episode.arrival_factor[device], episode.arrival_shift[device], strict=True)
     return [
-        _exchange_ms(world, episode, device, size, 1.0, factor, shift)
+        _exchange_ms(world, episode, device, world.place_of[device], size, 1.0, factor, shift)
         for size, (factor, shift) in zip(PROBE_BYTES, noise, strict=True)
     ]
 
 
+def place_at(world: World, episode: Episode, t: int) -> int:
+    """Where the active device is at round t."""
+    return int(world.place_of[episode.active[t]] + episode.moved[t])
+
+
 def expected_latency(world: World, episode: Episode, t: int) -> Array:
     """(segments, choices) expected milliseconds of the active device at round t."""
-    place, scale = world.place_of[episode.active[t]], episode.scale[t]
+    place, scale = place_at(world, episode, t), episode.scale[t]
     return np.array(
         [
             world.front_ms[place] * scale[0],
@@ -281,7 +286,7 @@ def measured_latency(
     """Expected latencies as they were disturbed; a segment that does not take place takes 0 ms.
     Of a trace: one of its rows, by a uniform draw (negative: the episode's own)."""
     if world.samples.size:
-        where = world.place_of[episode.active[t]], pick
+        where = place_at(world, episode, t), pick
         share = draw if draw >= 0.0 else float(episode.draw[t])
         row = int(share * world.sample_count[where])
         return tuple((world.samples[where][row] * episode.scale[t]).tolist())
@@ -297,20 +302,22 @@ def timed_probe(world: World, episode: Episode, t: int) -> float:
     """What a small exchange takes, disturbed as this round's link."""
     device, scale = int(episode.active[t]), float(episode.scale[t, 1])
     factor, shift = episode.factor[t, 1], episode.shift[t, 1]
-    return _exchange_ms(world, episode, device, PROBE_BYTES[0], scale, factor, shift)
+    place = place_at(world, episode, t)
+    return _exchange_ms(world, episode, device, place, PROBE_BYTES[0], scale, factor, shift)
 
 
 def _exchange_ms(
     world: World,
     episode: Episode,
     device: int,
+    place: int,
     size: int,
     scale: float,
     factor: float,
     shift: float,
 ) -> float:
     """What a device reports of a timed exchange of so many bytes."""
-    stretched, fixed = world.probe_ms[world.place_of[device]]
+    stretched, fixed = world.probe_ms[place]
     expected = stretched * (size / PROBE_BYTES[0]) * scale + fixed
     disturbed = expected * factor + shift
     if episode.clip:

@@ -13,6 +13,7 @@ from cans.errors import InputError, unknown_name
 from cans.learning.policies import Hyperparameters
 from cans.simulation.reproduce.studies.experiments import Study, study
 from cans.simulation.run import Settings, pick_engine
+from cans.simulation.worlds.trace_file import find_trace
 
 MOST_CELLS = 10_000_000
 _AXES = {
@@ -98,7 +99,7 @@ def _seeds(values: tuple[Any, ...]) -> Sequence[int]:
 
 def _study(values: dict[str, Any], folder: Path) -> Study:
     if "trace" in values:
-        values["trace"] = folder / str(values["trace"])
+        values["trace"] = find_trace(Path(str(values["trace"])), folder)
     try:
         return study(**values)
     except TypeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,37 @@ FAST_MBPS, SLOW_MBPS = 50.0, 2.0
 OVERLOAD, OVERLOAD_ROUNDS = 8.0, 200
 THROTTLE = 2.0
 WALK, WALK_LIMIT = 0.01, 0.2  # of the bandwidth's logarithm, per round and at most
+
+
+@dataclass(frozen=True)
+class Step:
+    """From one round to another some segments take so many times as long."""
+
+    from_round: int
+    until_round: int | None  # None: for good
+    factors: tuple[float, float, float]  # of front, link and server
+    type: int | None = None  # of the devices that it concerns; None: all
+    network: int | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A drift that is a list of steps; where they overlap, both count."""
+
+    steps: tuple[Step, ...]
+
+    def __call__(self, world: World, active: IntArray, rng: np.random.Generator) -> Array:
+        t = np.arange(len(active))
+        scale = np.ones((len(active), 3))
+        for each in self.steps:
+            until = len(t) if each.until_round is None else each.until_round
+            concerned = (t >= each.from_round) & (t < until)
+            if each.type is not None:
+                concerned &= world.type_of[active] == each.type
+            if each.network is not None:
+                concerned &= world.network_of[active] == each.network
+            scale[concerned] *= each.factors
+        return scale
 
 
 def link_steps(rounds: int) -> tuple[int, int]:

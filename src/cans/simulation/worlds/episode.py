@@ -23,6 +23,7 @@ class Episode(NamedTuple):
     """Axis 0 is the round, except in the offline arrays, where it is the device."""
 
     active: IntArray  # (rounds,)            which device
+    moved: IntArray  # (rounds,)             what is added to every device's place: later periods
     scale: Array  # (rounds, 3)              of front, link and server at this round
     factor: Array  # (rounds, 3)             multiplicative noise
     shift: Array  # (rounds, 3)              additive noise, milliseconds
@@ -80,6 +81,7 @@ def draw_episode(
     clip = world.noise == "truncated"
     episode = Episode(
         active=active.astype(np.int64),
+        moved=_moved(world, rounds),
         scale=scale,
         factor=factor,
         shift=shift,
@@ -100,6 +102,12 @@ def draw_episode(
         arrival_factor=np.ascontiguousarray(arrival_factor[..., 1]),
         arrival_shift=np.ascontiguousarray(arrival_shift[..., 1]),
     )
+
+
+def _moved(world: World, rounds: int) -> IntArray:
+    """(rounds,) how many places further the places of each round's period are."""
+    period = np.searchsorted(world.starts, np.arange(rounds), side="right") - 1
+    return np.asarray(period * world.places, dtype=np.int64)
 
 
 def _whole(world: World, speed: Array, rng: np.random.Generator) -> Array:

@@ -59,10 +59,15 @@ TIERS = {"orin-nano": 0.3, "xavier-nx": 0.4, "rpi5": 0.3}
 
 
 def fleet(devices: int) -> IntArray:
-    """The type of every device: shares of TIERS by largest remainder (25 -> 8, 10, 7)."""
-    shares = np.array(list(TIERS.values())) * devices
-    counts = np.floor(shares).astype(int)
-    remainders = shares - counts
+    """The type of every device: shares of TIERS (25 -> 8, 10, 7)."""
+    return shared_out(np.array(list(TIERS.values())), devices)
+
+
+def shared_out(shares: Array, devices: int) -> IntArray:
+    """(devices,) the number of the share that each belongs to, by largest remainder."""
+    wanted = shares * devices
+    counts = np.floor(wanted).astype(int)
+    remainders = wanted - counts
     for index in np.argsort(-remainders, kind="stable")[: devices - counts.sum()]:
         counts[index] += 1
     return np.repeat(np.arange(len(counts)), counts)

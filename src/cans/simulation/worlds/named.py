@@ -159,9 +159,9 @@ def make_world(
     """The world of this name, with the user's changes; bad values are errors that say why."""
     makers = {**WORLDS, **OBJECT_LOOP_WORLDS}
     if name not in (*makers, "trace"):
-        raise unknown_name("world", name, [*makers, "trace", "crowded"])
+        raise unknown_name("world", name, [*makers, "trace", "crowded", "or a file, WORLD.toml"])
     if (name == "trace") is not (trace is not None):
-        raise InputError("world 'trace' and --trace FILE.csv belong together")
+        raise InputError("world 'trace' and --trace FILE.csv (or a shipped NAME) belong together")
     if devices < 1:
         raise InputError(f"devices must be at least 1, not {devices}")
     world = trace_world(trace, devices) if trace is not None else makers[name](model, devices)

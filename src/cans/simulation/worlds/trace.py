@@ -1,18 +1,15 @@
-"""World `trace`: measured inferences, one row each, played back.
+"""World `trace`: measured inferences played back.
 
-Repeated rows of one (device type, network, point) are samples to draw from; what was never measured
-for a type is not a choice for it. Where rows carry a shape, each round has an input of one of the
-shapes, all as often, and the rows of the learner's table are those of that shape. Columns named
-`front:NAME`, `link:NAME` or `server:NAME` are features of that segment, in the place of its MACs or
-bytes: work by class, say.
+What was never measured for a type is not a choice for it. Where rows carry a shape, each round has
+an input of one of the shapes, all as often, and the rows of the learner's table are those of that
+shape. Where they carry a round from which they hold, they take the place of all earlier rows of
+their device type and network, for the oracle and the measurements alike.
 """
 
 from __future__ import annotations
 
-import csv
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,73 +17,24 @@ import numpy as np
 from cans.errors import InputError
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.table import PartitionTable
+from cans.simulation.worlds.trace_file import (
+    MEASURED,
+    WORK,
+    Key,
+    Row,
+    feature_columns,
+    find_trace,
+    read_trace,
+)
 from cans.simulation.worlds.world import World
-
-TEXT = ("device_type", "network", "point")
-NUMBERS = ("bytes", "front_macs", "back_macs", "front_ms", "link_ms", "server_ms")
-USUAL = {"front": ("front_macs",), "link": ("bytes",), "server": ("back_macs",)}
-"""What explains a segment unless the trace has features of its own for it."""
-
-WORK, MEASURED = ("front_macs", "bytes", "back_macs"), ("front_ms", "link_ms", "server_ms")
-
-Row = dict[str, float]
-Key = tuple[str, str, str, str]  # device type, network, point, shape (empty: of one shape)
-
-
-def read_trace(path: Path) -> dict[Key, list[Row]]:
-    """The measured rows, by whose they are; a bad file is an error that says where."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in (*TEXT, *NUMBERS) if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(f"{path}: missing column {', '.join(missing)}")
-            own = [name for name in reader.fieldnames or () if is_feature(name)]
-            rows: dict[Key, list[Row]] = defaultdict(list)
-            for row in reader:
-                where = f"{path}, line {reader.line_num}"
-                key = row["device_type"], row["network"], row["point"], row.get("shape") or ""
-                rows[key].append(_numbers(row, where, (*NUMBERS, *own)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read trace {path}: {error}") from None
-    if not rows:
-        raise InputError(f"{path}: no measured rows")
-    return dict(rows)
-
-
-def is_feature(column: str) -> bool:
-    """Whether a column is a feature that the trace brings along: `front:conv`, say."""
-    segment, colon, name = column.partition(":")
-    return segment in USUAL and bool(colon) and bool(name)
-
-
-def feature_columns(rows: dict[Key, list[Row]]) -> dict[str, tuple[str, ...]]:
-    """Which columns explain each segment."""
-    names = next(iter(rows.values()))[0]
-    own = {
-        segment: tuple(name for name in names if name.startswith(f"{segment}:"))
-        for segment in USUAL
-    }
-    return {segment: own[segment] or usual for segment, usual in USUAL.items()}
-
-
-def _numbers(row: dict[str, str], where: str, names: Sequence[str]) -> Row:
-    numbers = {}
-    for name in names:
-        try:
-            numbers[name] = float(row[name])
-        except (TypeError, ValueError):
-            raise InputError(f"{where}: {name} is not a number: {row[name]!r}") from None
-        if not np.isfinite(numbers[name]) or numbers[name] < 0:
-            raise InputError(f"{where}: {name} must be finite and not negative: {row[name]}")
-    return numbers
 
 
 def trace_world(path: Path, devices: int) -> World:
     """The world that a trace describes; devices take its (type, network) pairs in turn."""
+    path = find_trace(path)
     rows = read_trace(path)
     points = _ordered_points(rows)
-    shapes = {key[3] for key in rows}
+    shapes = {key.shape for key in rows}
     columns = feature_columns(rows)
     nothing = dict.fromkeys((*WORK, *(name for each in columns.values() for name in each)), 0.0)
     features = {
@@ -128,8 +76,8 @@ def _world(
     features: dict[str, Array],
 ) -> World:
     """The world of one shape, with the features of every point."""
-    types = sorted({key[0] for key in rows})
-    networks = sorted({key[1] for key in rows})
+    types = sorted({key.device_type for key in rows})
+    networks = sorted({key.network for key in rows})
     table = PartitionTable(
         path.stem,
         points,
@@ -141,21 +89,17 @@ def _world(
         version="trace",
         scaled=True,
     )
-    places = sorted({key[:2] for key in rows})
-    measured = {key: found for key, found in rows.items() if key[3] == shape}
-    most = max(map(len, measured.values()))
-    samples = np.zeros((len(places), len(points), most, 3))
-    count = np.zeros((len(places), len(points)), dtype=np.int64)
-    for (kind, network, point, _), found in measured.items():
-        where = places.index((kind, network)), points.index(point)
-        count[where] = len(found)
-        samples[where][: len(found)] = [
-            [row["front_ms"], row["link_ms"], row["server_ms"]] for row in found
-        ]
-    without = [places[place] for place in np.flatnonzero(~(count > 0).any(axis=1))]
-    if without:
-        where_not = " on ".join(without[0])
-        raise InputError(f"{path}: nothing was measured at shape {shape!r} for {where_not}")
+    places = sorted({key.place for key in rows})
+    starts = sorted({0, *(key.from_round for key in rows)})
+    of_shape = {key: found for key, found in rows.items() if key.shape == shape}
+    most = max(map(len, of_shape.values()))
+    samples = np.zeros((len(starts) * len(places), len(points), most, 3))
+    count = np.zeros(samples.shape[:2], dtype=np.int64)
+    for number, (start, place) in enumerate(product(starts, places)):
+        for point, found in _in_force(path, of_shape, place, start, shape).items():
+            where = number, points.index(point)
+            count[where] = len(found)
+            samples[where][: len(found)] = [[row[name] for name in MEASURED] for row in found]
     expected = samples.sum(axis=2) / np.maximum(count, 1)[..., None]
     place_of = np.arange(devices) % len(places)
     return World(
@@ -170,11 +114,28 @@ def _world(
         link_ms=expected[..., 1],
         link_fixed_ms=np.zeros(len(points)),
         server_ms=expected[..., 2],
-        probe_ms=np.zeros((len(places), 2)),
+        probe_ms=np.zeros((len(samples), 2)),
         allowed=count > 0,
         samples=samples,
         sample_count=count,
+        starts=tuple(starts),
     )
+
+
+def _in_force(
+    path: Path, rows: dict[Key, list[Row]], place: tuple[str, str], start: int, shape: str
+) -> dict[str, list[Row]]:
+    """What was measured at a place for every point: the rows of it that began last."""
+    begun = [key.from_round for key in rows if key.place == place and key.from_round <= start]
+    if not begun:
+        at = f" at shape {shape!r}" if shape else ""
+        where = " on ".join(place)
+        raise InputError(f"{path}: nothing was measured{at} for {where} in round {start}")
+    return {
+        key.point: found
+        for key, found in rows.items()
+        if key.place == place and key.from_round == max(begun)
+    }
 
 
 def _ordered_points(rows: dict[Key, list[Row]]) -> list[str]:
@@ -183,10 +144,10 @@ def _ordered_points(rows: dict[Key, list[Row]]) -> list[str]:
     work = {
         point: max(
             tuple(found[name] for name in WORK)
-            for shape in {key[3] for key in rows}
+            for shape in {key.shape for key in rows}
             if (found := _features(rows, point, shape))
         )
-        for point in {key[2] for key in rows}
+        for point in {key.point for key in rows}
     }
     points = sorted(work, key=lambda point: (work[point][0], -work[point][1]))
     if len(points) < 2:
@@ -204,7 +165,7 @@ def _features(rows: dict[Key, list[Row]], point: str, shape: str) -> Row | None:
     found = {
         tuple((name, value) for name, value in row.items() if name not in MEASURED)
         for key, measured in rows.items()
-        if key[2:] == (point, shape)
+        if (key.point, key.shape) == (point, shape)
         for row in measured
     }
     if len(found) > 1:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +58,8 @@ every round."""
 class World:
     """Expected latencies in milliseconds, who the devices are, and the noise.
 
-    A *place* is a device type on a network: all that expected latency depends on.
+    A *place* is a device type on a network: all that expected latency depends on. Where that
+    changes at some rounds (`starts`), the places of every period follow those of the one before.
     """
 
     name: str
@@ -64,7 +68,7 @@ class World:
     networks: tuple[str, ...]
     type_of: IntArray  # (devices,)
     network_of: IntArray  # (devices,)
-    place_of: IntArray  # (devices,)
+    place_of: IntArray  # (devices,) in the first period
     front_ms: Array  # (places, choices)
     link_ms: Array  # (places, choices): the share that a slower link stretches
     link_fixed_ms: Array  # (choices,): the share that it does not
@@ -84,6 +88,7 @@ class World:
     sample_count: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     # (places, choices, most, 3) measured rounds to draw from instead of noise, and how many
     delay: int = 0  # rounds of a device before it hears how one of its own went: requests in flight
+    starts: tuple[int, ...] = (0,)  # the first round of each period
     sizes: tuple[World, ...] = ()  # of the input, this world at each; empty: it has one size
 
     def __post_init__(self) -> None:
@@ -102,10 +107,13 @@ class World:
             if getattr(self, name).shape != shape:
                 found = getattr(self, name).shape
                 raise ValueError(f"{name} of world {self.name!r} must be {shape}, not {found}")
+        rising = all(one < next_ for one, next_ in pairwise(self.starts))
+        if self.starts[:1] != (0,) or not rising or places % len(self.starts):
+            raise ValueError(f"starts of world {self.name!r} must be rounds from 0 on, in order")
         for name, count in {
             "type_of": len(self.types),
             "network_of": len(self.networks),
-            "place_of": places,
+            "place_of": self.places,
         }.items():
             values = getattr(self, name)
             if len(values) == 0 or values.min() < 0 or values.max() >= count:
@@ -174,9 +182,22 @@ class World:
             ),
         )
 
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str], devices: int | None = None) -> World:
+        """The world that a file describes (docs/worlds.md). `devices`: so many, in the file's
+        proportions; None: as many as it says."""
+        from cans.simulation.worlds.described import read_world  # which makes worlds
+
+        return read_world(Path(path), devices)
+
     @property
     def devices(self) -> int:
         return len(self.type_of)
+
+    @property
+    def places(self) -> int:
+        """How many there are in a period."""
+        return len(self.front_ms) // len(self.starts)
 
     @property
     def report(self) -> Array:
@@ -195,7 +216,8 @@ class World:
         return told
 
     def segments_ms(self, device: int) -> tuple[Array, Array, Array]:
-        """Nominal front, link and server milliseconds of every choice for one device."""
+        """Nominal front, link and server milliseconds of every choice for one device, in the first
+        period."""
         place = self.place_of[device]
         link = self.link_fixed_ms + self.link_ms[place]
         return self.front_ms[place], link, self.server_ms[place]

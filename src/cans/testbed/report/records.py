@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cans.simulation.worlds.trace import NUMBERS, TEXT
+from cans.simulation.worlds.trace_file import MEASURED, NUMBERS, TEXT
 from cans.testbed.run.layout import ChoiceInfo, DeviceSeat
 
 Row = dict[str, Any]
 SWEEP = "sweep"  # the label of forced runs before the first round
+DIGITS = 3  # of milliseconds in a trace: clocks are not truer than a microsecond
 FIXED = "best fixed"  # the label of the choice that was best in the sweep, forced
 
 _COPIED = (
@@ -75,9 +76,7 @@ def write_trace(path: Path, rows: Iterable[Row], choices: Sequence[ChoiceInfo]) 
                     "bytes": choice.bytes,
                     "front_macs": choice.front_macs,
                     "back_macs": choice.back_macs,
-                    "front_ms": row["front_ms"],
-                    "link_ms": row["link_ms"] or 0.0,
-                    "server_ms": row["server_ms"] or 0.0,
+                    **{name: round(row[name] or 0.0, DIGITS) for name in MEASURED},
                 }
             )
             written += 1

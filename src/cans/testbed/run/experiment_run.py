@@ -53,8 +53,10 @@ class Testbed:
         say: Say,
         before: Outcome | None = None,
         dashboard: str = "",
+        only_forced: bool = False,
     ) -> None:
         self._dashboard = dashboard  # HOST:PORT of the last policy's live page; empty: none
+        self._only_forced = only_forced  # no policies: just the fleet that takes what it is told
         self.experiment = experiment
         self.seats = seats(experiment)
         self.outcome = before or Outcome(model, choices(experiment, model))
@@ -93,7 +95,8 @@ class Testbed:
         self.outcome.network = self.network.name
         self.set_rates(0)
         self._stack.callback(stop_all)
-        policies = (PolicyChoice("local", FIXED), *experiment.policies)
+        learning = () if self._only_forced else experiment.policies
+        policies = (PolicyChoice("local", FIXED), *learning)
         self._say(f"starting {len(policies)} x {len(self.seats)} devices ({self.network.name})")
         for number, policy in enumerate(policies):
             where = folder / str(number)
@@ -161,8 +164,7 @@ class Testbed:
             self._change_links(phase)
 
             def record(answer: dict[str, Any], seat: DeviceSeat, phase: int = phase) -> None:
-                self._record(answer, seat, SWEEP, phase)
-                self._rest()
+                self.record_sweep(answer, seat, phase)
 
             swept = sweep(self.reference, self.outcome.choices, self.experiment.sweep_runs, record)
             if self.experiment.mode == "free-running":
@@ -239,6 +241,11 @@ class Testbed:
         if swept is not None:
             for device, row in swept.best.items():
                 self.reference.force(device, row)
+
+    def record_sweep(self, answer: dict[str, Any], seat: DeviceSeat, phase: int) -> None:
+        """Write a forced run down, and rest."""
+        self._record(answer, seat, SWEEP, phase)
+        self._rest()
 
     def _record(self, answer: dict[str, Any], seat: DeviceSeat, policy: str, round_: int) -> None:
         mbps = self._mbps(seat, round_)

@@ -33,16 +33,13 @@ class Swept:
 
 def sweep(fleet: ProcessFleet, choices: Sequence[ChoiceInfo], runs: int, record: OnAnswer) -> Swept:
     """Try everything; every run is recorded."""
-    kinds: dict[tuple[str, float, str], list[DeviceSeat]] = defaultdict(list)
-    for seat in fleet.seats:
-        kinds[seat.group.type, seat.group.slowdown, seat.group.network].append(seat)
     best: dict[int, int] = {}
     means: dict[int, dict[int, float]] = {}
-    for alike in kinds.values():
-        first = _tried(fleet, alike[:1], [each.row for each in choices], runs, record)
+    for alike in kinds(fleet.seats):
+        first = tried(fleet, alike[:1], [each.row for each in choices], runs, record)
         finalists = sorted(first, key=lambda row: first[row])[:FINALISTS]
         turns = max(OFTENER * runs // len(alike), 2)
-        final = _tried(fleet, alike, finalists, turns, record)
+        final = tried(fleet, alike, finalists, turns, record)
         for seat in alike:
             best[seat.index] = min(final, key=lambda row: final[row])
             means[seat.index] = {**first, **final}
@@ -51,7 +48,15 @@ def sweep(fleet: ProcessFleet, choices: Sequence[ChoiceInfo], runs: int, record:
     return Swept(best, means)
 
 
-def _tried(
+def kinds(seats: Iterable[DeviceSeat]) -> list[list[DeviceSeat]]:
+    """The devices of every kind: the same machine with the same link."""
+    found: dict[tuple[str, float, str], list[DeviceSeat]] = defaultdict(list)
+    for seat in seats:
+        found[seat.group.type, seat.group.slowdown, seat.group.network].append(seat)
+    return list(found.values())
+
+
+def tried(
     fleet: ProcessFleet,
     seats: Iterable[DeviceSeat],
     rows: Sequence[int],
