@@ -25,10 +25,10 @@ TIE = 1e-9
 
 
 @cache
-def spread(shape: tuple[int, ...], axis: int) -> IntArray:
-    """For `take`: the place, in an array that lacks this axis, of every element of the shape. To
+def spread(shape: tuple[int, ...], *axes: int) -> IntArray:
+    """For `take`: the place, in an array that lacks these axes, of every element of the shape. To
     spread a small array so takes plain NumPy a third of the time that broadcasting does."""
-    lacking = [1 if number == axis else length for number, length in enumerate(shape)]
+    lacking = [1 if axis in axes else length for axis, length in enumerate(shape)]
     places = np.arange(np.prod(lacking)).reshape(lacking)
     return np.ascontiguousarray(np.broadcast_to(places, shape))
 
@@ -126,15 +126,13 @@ def each_solution(roots: Array, vectors: Array) -> Array:
 
 def each_form(matrices: Array, vectors: Array) -> Array:
     """(kinds, systems) vector' matrix vector, for matrices of several kinds of every system."""
-    kinds, systems, size, _ = matrices.shape
-    spread_out = vectors.take(spread((systems, size, size), 1))
-    product = np.add.reduce(matrices * spread_out, axis=3)
+    product = np.add.reduce(matrices * vectors.take(spread(matrices.shape, 0, 2)), axis=3)
     return each_dot(product, vectors)
 
 
 def each_dot(rows: Array, vectors: Array) -> Array:
     """(kinds, systems) <row, vector>, for rows of several kinds of every system."""
-    product: Array = np.add.reduce(rows * vectors, axis=2)
+    product: Array = np.add.reduce(rows * vectors.take(spread(rows.shape, 0)), axis=2)
     return product
 
 

@@ -379,15 +379,14 @@ def estimate_physically(state: LearnerState, device: int) -> None:
         misfit = float(fitted[0, part]) - 2.0 * float(agreement[0, part])
         squares, weight = float(sums[0, part, -3]), float(sums[0, part, -2])
         variance = variance_from(squares, weight, misfit, int(state.dimension[part]))
-        spread = float(physics.spread[part])
+        spread, own_pace = float(physics.spread[part]), 1.0
         if spread > 0.0:
             if physics.apart[device, part]:
                 spread = max(spread, APART)
             explained, agreed = float(fitted[1, part]), float(agreement[1, part])
             own_pace = pace_from(explained, agreed, variance, spread)
             physics.pace[device, part] = own_pace
-            theta[part] *= own_pace
-        physics.theta[device, part] = theta[part]
+        physics.theta[device, part] = theta[part] * own_pace
         physics.deviation[device, part] = sqrt(variance)
         physics.stale[device, part] = False
 
@@ -395,11 +394,11 @@ def estimate_physically(state: LearnerState, device: int) -> None:
 def pin(theta: Array, root: Array) -> None:
     """Theta >= 0, in place, for the parts in which it is not."""
     size = theta.shape[1]
-    lowest = theta.argmin()
+    lowest = int(theta.argmin())
     while theta[lowest // size, lowest % size] < 0.0:
         part = lowest // size
         theta[part] = pinned(theta[part], squared(root[part]))
-        lowest = theta.argmin()
+        lowest = int(theta.argmin())
 
 
 def predict(state: LearnerState, device: int) -> None:
@@ -425,7 +424,7 @@ def refresh(state: LearnerState, device: int) -> None:
     if np.count_nonzero(physics.stale[device]) == 0:
         return
     for part in range(state.rows.shape[0]):
-        if state.choices.spread[device, part] > 0.0:
+        if state.choices.used and state.choices.spread[device, part] > 0.0:
             physics.stale[device, part] = True  # its line was replaced by what deviates from it
     update_roots(state, device)
     for part in range(state.rows.shape[0]):
@@ -526,26 +525,28 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     low, mean = over_parts(physics.low[device]) + charge, over_parts(state.mean[device])
     scores: Array = low + TIE_BREAK * mean
     front, server = physics.front_part, physics.server_part
-    considered = physics.viable
+    barred = physics.barred
     if front >= 0:
         on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
         if on_server + charge[0] > on_device:
-            considered = physics.offered
+            barred = np.where(physics.offered, 0.0, np.inf)
         else:
-            considered = worth_considering(state, device, low, mean + charge)
+            barred = barred_still(state, device, low, mean + charge)
     if state.choices.used:
         if state.choices.spread[device].max() > 0.0:
             considered = physics.offered & affordable(state, device, mean + charge)
-        considered = considered & ~too_slow(state, device, mean)
-    result: Array = np.where(considered, scores, np.inf)
+            barred = np.where(considered, 0.0, np.inf)
+        barred = np.where(too_slow(state, device, mean), np.inf, barred)
+    result: Array = scores + barred
     return result
 
 
-def worth_considering(state: LearnerState, device: int, low: Array, mean: Array) -> BoolArray:
-    """Choices that can win, and of those left out the ones that the estimates speak for: one whose upper confidence
-    bound is below the best of the others, and, once that best one is known, one that may save a
-    tenth of it. Never one that is expected to cost three times as much, where its back-end is
-    taken to last as long as all of the model does on the server: it does not last longer.
+def barred_still(state: LearnerState, device: int, low: Array, mean: Array) -> Array:
+    """Infinite for choices that are left out, zero for the others. The estimates speak for one that
+    was left out if its upper confidence bound is below the best of the others, and, once that best
+    one is known, if it may save a tenth of it. Never for one that is expected to cost three times
+    as much, where its back-end is taken to last as long as all of the model does on the server: it
+    does not last longer.
     """
     physics = state.physics
     viable = mean + physics.barred
@@ -553,7 +554,7 @@ def worth_considering(state: LearnerState, device: int, low: Array, mean: Array)
     limit = float(viable[best])
     left_out = physics.offered > physics.viable
     if np.count_nonzero(left_out & (np.minimum(low, mean) < limit)) == 0:
-        return physics.viable
+        return physics.barred
     if state.choices.used:
         uncertain = physics.kappa * over_parts(state.choices.width[device])
     else:
@@ -564,7 +565,7 @@ def worth_considering(state: LearnerState, device: int, low: Array, mean: Array)
         server = state.mean[device, physics.server_part]
         bounded = mean - server <= TOO_MUCH * limit - server[0]
         better = better | ((low < (1.0 - WORTH_TRYING) * limit) & bounded)
-    result: BoolArray = physics.viable | (physics.offered & better)
+    result: Array = np.where(physics.offered & better, 0.0, physics.barred)
     return result
 
 
