@@ -33,7 +33,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., object] | float]] = {
         pooling, "carried_over", lambda pool, upload, ridge: np.zeros_like(pool)),
     "no trust": (pooling, "trust", lambda residual: 1.0),
     "no pace": (physical, "pace_from", lambda *given: 1.0),
-    "no floors": (physical, "apply_floors", lambda low, floor, viable: low),
+    "no floors": (physical, "highest_floors", lambda low, floor, sources: low),
     "no detector": (pooling, "alarmed", lambda alarm, residual, observations: False),
     "nothing surprises": (physical, "SURPRISING", np.inf),
     "noise nine times too large": (

@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 import reference_cans
 from cans.learning.arithmetic import exchange, physical, pooling
 from cans.learning.arithmetic.arrays import ANEW, LearnerState, new_pools
-from cans.learning.arithmetic.layout import fleet_state
+from cans.learning.arithmetic.layout import fleet_state, mark_viable
 from cans.learning.arithmetic.linear import cholesky, inverse_from, times
 from cans.learning.policies import POLICIES, Hyperparameters, policy_named
 from cans.learning.table import PartitionTable
@@ -359,7 +359,7 @@ def test_floors_are_the_best_of_all_viable_choices(seed, choices, columns) -> No
 
 def test_scores_are_lower_bounds_of_what_can_win() -> None:
     state = a_state()
-    state.physics.viable[:] = [True, False, True, True]
+    mark_viable(state.physics, np.array([True, False, True, True]))
     rng = np.random.default_rng(1)
     state.physics.low[1], state.mean[1] = rng.random((2, 3, 4))
     state.physics.low[1, :, 1] = state.mean[1, :, 1] = 2.0  # far from the best
@@ -376,7 +376,7 @@ def test_scores_are_lower_bounds_of_what_can_win() -> None:
 def retry_state() -> LearnerState:
     """Choices of 20, 30, 24 and 40 ms, known to 10 % each; the second was left out."""
     state = a_state(devices=1)
-    state.physics.viable[:] = [True, False, True, True]
+    mark_viable(state.physics, np.array([True, False, True, True]))
     state.mean[0] = [[0, 10, 20, 40], [6, 6, 3, 0], [14, 14, 1, 0]]
     state.physics.low[0] = state.mean[0] - [[0, 1, 1, 4], [0.5, 0.5, 0.5, 0], [1.5, 1.5, 1, 0]]
     state.norm[0], state.physics.deviation[0] = 1.0, [0.2, 0.1, 0.7]  # widths of 2 ms together
@@ -463,7 +463,7 @@ def test_a_codec_that_is_not_offered_is_never_tried() -> None:
 def test_where_the_server_is_no_part_of_its_own_nothing_is_said_of_its_speed() -> None:
     parts = (CANS.parts[0], replace(CANS.parts[1], name="back", explains=("link", "server")))
     state = a_state(replace(CANS, parts=parts))
-    state.physics.viable[:] = [True, False, True, True]
+    mark_viable(state.physics, np.array([True, False, True, True]))
     state.mean[:] = 9.0
     assert np.isinf(physical.physical_scores(state, 0)).tolist() == [False, True, False, False]
 

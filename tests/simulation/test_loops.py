@@ -26,11 +26,17 @@ GIVEN = {
     "squared": (square,),
     "inverse_root": (definite,),
     "inverse_from": (lower,),
-    "each_times": (matrices, vectors),
-    "each_turned_times": (matrices, vectors),
-    "each_quadratic": (rng.normal(size=(2, PARTS, SIZE, SIZE)), vectors),
+    "each_solution": (matrices, vectors),
+    "each_form": (rng.normal(size=(2, PARTS, SIZE, SIZE)), vectors),
     "each_dot": (rng.normal(size=(2, PARTS, SIZE)), vectors),
     "each_combined": (rng.normal(size=(SIZE, PARTS, CHOICES)), vectors),
+    "learn_rows": (
+        matrices,
+        rng.random((PARTS, CHOICES)) + 9.0,
+        vectors,
+        rng.normal(size=(SIZE, PARTS, CHOICES)),
+    ),
+    "pinned": (rng.normal(size=SIZE), definite),
     "over_parts": (rng.normal(size=(PARTS, CHOICES)),),
     "norms": (lower, rng.normal(size=(SIZE, CHOICES))),
     "apply_floors": (
@@ -38,7 +44,13 @@ GIVEN = {
         rng.random((PARTS, CHOICES, CHOICES)),
         rng.random(CHOICES) < 0.5,
     ),
+    "highest_floors": (
+        np.maximum(rng.normal(size=(PARTS, CHOICES)), 0.0),
+        rng.random((3, PARTS, CHOICES)),
+        np.array([0, 3, 6]),
+    ),
 }
+IN_PLACE = {"learn_rows"}
 ONLY_HERE = {"triangle_inverse"}  # a step of others
 
 
@@ -55,10 +67,12 @@ def test_everything_that_is_spelled_twice_is_compared() -> None:
 def test_loops_equal_array_expressions(name) -> None:
     expression = getattr(linear, name, None) or getattr(physical, name)
     given = GIVEN[name]
-    before = [array.copy() for array in given]
-    np.testing.assert_array_equal(getattr(loops, name)(*given), expression(*given))
-    for array, copy in zip(given, before, strict=True):
-        np.testing.assert_array_equal(array, copy)
+    ours, theirs = ([array.copy() for array in given] for _ in range(2))
+    np.testing.assert_array_equal(getattr(loops, name)(*ours), expression(*theirs))
+    for each, other, before in zip(ours, theirs, given, strict=True):
+        np.testing.assert_array_equal(each, other)
+        if name not in IN_PLACE:
+            np.testing.assert_array_equal(each, before)
 
 
 def played(world_name: str, model: str, devices: int):

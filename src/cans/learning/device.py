@@ -85,6 +85,7 @@ class DeviceLearner:
             )
             for number, part in enumerate(policy.parts)
         }
+        self._light = self._light_choices()
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._frame = 0
         self._overrun = Overrun()
@@ -119,11 +120,16 @@ class DeviceLearner:
         state.sums_at_zero[...] = rows.sums_at_zero
         state.sums_per_ms[...] = rows.sums_per_ms
         state.informative[...] = rows.informative
+        self._light = self._light_choices()
         if state.choices.used:
             state.choices.largest[0] = np.array_equal(state.rows, state.choices.rows)
         if state.physics.used:
-            state.physics.viable[...] = rows.physics.viable
             state.physics.floor[...] = rows.physics.floor
+            state.physics.viable[...] = rows.physics.viable
+            state.physics.barred[...] = rows.physics.barred
+            state.physics.sources[...] = rows.physics.sources
+            state.physics.source_count[...] = rows.physics.source_count
+            state.physics.floor_by_source[...] = rows.physics.floor_by_source
             state.physics.columns[...] = rows.physics.columns
             state.physics.updates[...] = ANEW
             state.physics.stale[...] = True
@@ -211,11 +217,15 @@ class DeviceLearner:
     def is_light(self, row: int) -> bool:
         """Whether a choice leaves the server so little that its time says nothing of the rest:
         less than half, of some kind of work, of what the raw input does."""
+        return self._light[row]
+
+    def _light_choices(self) -> list[bool]:
         part = self._parts.get("server")
-        if part is None or not self._state.informative[part.number, row]:
-            return True
-        rows = self._state.rows[part.number]
-        return bool((rows[row] < MOST_WORK * rows[0]).any())
+        if part is None:
+            return [True] * self.table.choices
+        rows, told = self._state.rows[part.number], self._state.informative[part.number]
+        light: list[bool] = ((rows < MOST_WORK * rows[0]).any(axis=1) | ~told).tolist()
+        return light
 
     def wants_probe(self, time: float) -> bool:
         """Whether to time the smallest exchange of `table.probe`: this device stays local, and has

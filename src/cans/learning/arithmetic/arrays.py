@@ -40,8 +40,12 @@ class Physics(NamedTuple):
     kappa: float  # width in estimated standard deviations; 0: `radius` as it was given
     nonnegative: bool  # theta >= 0, and the floors that follow from it
     offered: BoolArray  # (choices,)               may be chosen at all
-    viable: BoolArray  # (choices,)                can win for some possible theta
+    viable: BoolArray  # (choices,)                can win for some possible theta ...
+    barred: Array  # (choices,)                    ... infinite where not, zero where it can
+    sources: IntArray  # (choices,)                the viable choices, and then the others
+    source_count: IntArray  # (1,)                 how many of them are viable
     floor: Array  # (parts, choices, choices)      what p costs at least, in units of what q costs
+    floor_by_source: Array  # (choices, parts, choices) the same, in the order of `sources`
     columns: Array  # (d, parts, choices)          `rows` by feature: the same for all parts at once
     spread: (
         Array  # (parts,)                      how much devices of one pool differ; 0: not at all
@@ -222,7 +226,11 @@ def no_physics() -> Physics:
         nonnegative=False,
         offered=flag,
         viable=flag,
+        barred=number,
+        sources=np.zeros(0, dtype=np.int64),
+        source_count=np.zeros(1, dtype=np.int64),
         floor=np.zeros((0, 0, 0)),
+        floor_by_source=np.zeros((0, 0, 0)),
         columns=np.zeros((0, 0, 0)),
         spread=number,
         watched=flag,

@@ -56,7 +56,7 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
         return False
     if state.events[part]:
         known = state.synced[device, part, -2]
-        if known < state.dimension[part] + state.young or observed >= HEARTBEAT:
+        if known < int(state.dimension[part]) + state.young or observed >= HEARTBEAT:
             return True
         if state.startling[device, part, -1] > 0.0 or state.awaited[device, part] == 1.0:
             return True

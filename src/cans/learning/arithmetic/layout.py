@@ -10,6 +10,7 @@ import numpy as np
 from cans.learning.arithmetic.arrays import (
     ANEW,
     Array,
+    BoolArray,
     LearnerState,
     Physics,
     new_state,
@@ -79,13 +80,17 @@ def _physics(
     both = "front" in names and "server" in names
     assert policy.physical is not None
     considered = viable_choices if policy.physical.prune else offered_choices
-    return Physics(
+    physics = Physics(
         used=True,
         kappa=policy.physical.kappa,
         nonnegative=policy.physical.nonnegative,
         offered=offered_choices(table, policy.physical.codecs),
-        viable=considered(table, policy.physical.codecs).copy(),  # `use_rows` writes into it
+        viable=np.zeros(choices, dtype=np.bool_),
+        barred=np.zeros(choices),
+        sources=np.zeros(choices, dtype=np.int64),
+        source_count=np.zeros(1, dtype=np.int64),
         floor=np.array([floors(part) for part in rows]),
+        floor_by_source=np.zeros((choices, parts, choices)),
         columns=np.ascontiguousarray(rows.transpose(2, 0, 1)),
         spread=np.array([part.spread for part in policy.parts]),
         watched=np.array([part.watched for part in policy.parts]),
@@ -104,3 +109,14 @@ def _physics(
         stale=np.ones((devices, parts), dtype=np.bool_),
         scores=np.zeros((devices, choices)),
     )
+    mark_viable(physics, considered(table, policy.physical.codecs))
+    return physics
+
+
+def mark_viable(physics: Physics, viable: BoolArray) -> None:
+    """Say which choices can win, and put what follows from it where it is looked up."""
+    physics.viable[...] = viable
+    physics.barred[...] = np.where(viable, 0.0, np.inf)
+    physics.sources[...] = np.argsort(~viable, kind="stable")
+    physics.source_count[...] = viable.sum()
+    physics.floor_by_source[...] = physics.floor[:, physics.sources].transpose(1, 0, 2)

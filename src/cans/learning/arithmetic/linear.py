@@ -12,14 +12,25 @@ Equation and line numbers are those of the paper; `theta` minimises |X theta - y
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
-from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState
+from cans.learning.arithmetic.arrays import ANEW, Array, IntArray, LearnerState
 
 TIE = 1e-9
 """Scores closer than this, relative to the best, are a tie: the lower index wins, and it counts."""
 
 # --- small dense linear algebra ------------------------------------------------------------------
+
+
+@cache
+def spread(shape: tuple[int, ...], *axes: int) -> IntArray:
+    """For `take`: the place, in an array that lacks these axes, of every element of the shape. To
+    spread a small array so takes plain NumPy a third of the time that broadcasting does."""
+    lacking = [1 if axis in axes else length for axis, length in enumerate(shape)]
+    places = np.arange(np.prod(lacking)).reshape(lacking)
+    return np.ascontiguousarray(np.broadcast_to(places, shape))
 
 
 def times(matrix: Array, vector: Array) -> Array:
@@ -48,8 +59,9 @@ def log_determinant(lower: Array) -> float:
 
 def squared(half: Array) -> Array:
     """half' half."""
-    size = half.shape[0]
-    square: Array = (half.reshape(size, size, 1) * half.reshape(size, 1, size)).sum(axis=0)
+    shape = (*half.shape, half.shape[1])
+    product = half.take(spread(shape, 2)) * half.take(spread(shape, 1))
+    square: Array = np.add.reduce(product, axis=0)
     return square
 
 
@@ -87,43 +99,75 @@ def inverse_root(matrix: Array) -> Array:
 # The compiled engine has loops in the place of these, which add in the same order (`loops.py`).
 
 
+@cache
+def spread_over_choices(shape: tuple[int, int, int]) -> IntArray:
+    """The same for weights (systems, d) of columns (d, systems, choices)."""
+    size, systems, _ = shape
+    places = np.arange(systems * size).reshape(systems, size).T[:, :, None]
+    return np.ascontiguousarray(np.broadcast_to(places, shape))
+
+
 def each_times(matrices: Array, vectors: Array) -> Array:
     """(systems, n) matrix @ vector of every system."""
-    systems, _, columns = matrices.shape
-    product: Array = (matrices * vectors.reshape(systems, 1, columns)).sum(axis=2)
+    product: Array = np.add.reduce(matrices * vectors.take(spread(matrices.shape, 1)), axis=2)
     return product
 
 
 def each_turned_times(matrices: Array, vectors: Array) -> Array:
     """(systems, n) matrix' @ vector of every system."""
-    systems, rows, _ = matrices.shape
-    product: Array = (matrices * vectors.reshape(systems, rows, 1)).sum(axis=1)
+    product: Array = np.add.reduce(matrices * vectors.take(spread(matrices.shape, 2)), axis=1)
     return product
 
 
-def each_quadratic(matrices: Array, vectors: Array) -> Array:
+def each_solution(roots: Array, vectors: Array) -> Array:
+    """(systems, n) root' root @ vector of every system."""
+    return each_turned_times(roots, each_times(roots, vectors))
+
+
+def each_form(matrices: Array, vectors: Array) -> Array:
     """(kinds, systems) vector' matrix vector, for matrices of several kinds of every system."""
-    systems, size = vectors.shape
-    product = (matrices * vectors.reshape(systems, 1, size)).sum(axis=3)
+    product = np.add.reduce(matrices * vectors.take(spread(matrices.shape, 0, 2)), axis=3)
     return each_dot(product, vectors)
 
 
 def each_dot(rows: Array, vectors: Array) -> Array:
     """(kinds, systems) <row, vector>, for rows of several kinds of every system."""
-    product: Array = (rows * vectors).sum(axis=2)
+    product: Array = np.add.reduce(rows * vectors.take(spread(rows.shape, 0)), axis=2)
     return product
 
 
 def each_combined(columns: Array, vectors: Array) -> Array:
     """(systems, choices) the columns (d, systems, choices) with the weights of every system."""
-    systems, size = vectors.shape
-    combined: Array = (columns * vectors.T.copy().reshape(size, systems, 1)).sum(axis=0)
+    weights = vectors.take(spread_over_choices(columns.shape))
+    combined: Array = np.add.reduce(columns * weights, axis=0)
     return combined
+
+
+def learn_rows(roots: Array, norms: Array, rows: Array, columns: Array) -> Array:
+    """Bring the root of every system, and the norms of all choices, up to date for one row x more,
+    in place; returns n^2 of every system.
+
+    Potter's square root of Sherman-Morrison: with v = R x and u = R' v, R loses t v u', where
+    1 / t = n (n + 1) and n^2 = 1 + |v|^2, and norm^2 of a choice z loses <z, u>^2 / n^2. It is as
+    precise as computing it anew: the root's condition is the square root of the inverse's.
+    """
+    v = each_times(roots, rows)
+    u = each_turned_times(roots, v)
+    squares: Array = 1.0 + np.add.reduce(v * v, axis=1)
+    lengths = np.sqrt(squares)
+    v /= (lengths * (lengths + 1.0)).take(spread(v.shape, 1))
+    roots -= v.take(spread(roots.shape, 2)) * u.take(spread(roots.shape, 1))
+    less = each_combined(columns, u)
+    norms *= norms
+    norms -= less * less / squares.take(spread(norms.shape, 1))
+    np.abs(norms, norms)  # below zero only by rounding
+    np.sqrt(norms, norms)
+    return squares
 
 
 def over_parts(values: Array) -> Array:
     """The sum of all rows."""
-    total: Array = values.sum(axis=0)
+    total: Array = np.add.reduce(values, axis=0)
     return total
 
 

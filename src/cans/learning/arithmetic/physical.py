@@ -21,6 +21,7 @@ from cans.learning.arithmetic.arrays import (
     MATURE,
     Array,
     BoolArray,
+    IntArray,
     LearnerState,
 )
 from cans.learning.arithmetic.deviations import (
@@ -42,11 +43,11 @@ from cans.learning.arithmetic.linear import (
     cholesky,
     each_combined,
     each_dot,
-    each_quadratic,
-    each_times,
-    each_turned_times,
+    each_form,
+    each_solution,
     inverse_from,
     inverse_root,
+    learn_rows,
     norms,
     over_parts,
     sigma_of,
@@ -244,7 +245,7 @@ def deviate(state: LearnerState, device: int, part: int, residual: float) -> flo
     """A standardised residual as the normal deviate that is about as rare: the noise itself is
     known from so many observations only, the one that is about to be added included (Student)."""
     known = float(state.synced[device, part, -2] + state.local[device, part, -2]) + 1.0
-    freedom = max(known - state.dimension[part], 0.0) + PRIOR_RUNS
+    freedom = max(known - int(state.dimension[part]), 0.0) + PRIOR_RUNS
     rarity = sqrt(freedom * log1p(residual * residual / freedom))
     return -rarity if residual < 0.0 else rarity
 
@@ -264,7 +265,7 @@ def judged(
 ) -> tuple[float, float]:
     """As `expectation`, where the last estimate expected so many milliseconds."""
     deviation = float(state.physics.deviation[device, part])
-    young = state.synced[device, part, -2] < state.dimension[part] + MATURE
+    young = state.synced[device, part, -2] < int(state.dimension[part]) + MATURE
     if young or deviation <= 0.0:  # zero: it has not estimated anything yet
         return abs(latency), 0.0
     scale = sqrt(importance(expected)) / deviation
@@ -332,16 +333,21 @@ def active_set(sigma: Array, b: Array) -> Array:
 def pinned(theta: Array, inverse: Array) -> Array:
     """Pins the most negative coefficient to zero until none is: theta_j = 0 moves the others by
     theta_j A^-1_j / A^-1_jj, so that no system is solved again."""
-    free, j = inverse, theta.argmin()
-    for _ in range(theta.shape[0]):
-        if theta[j] >= 0.0 or free[j, j] <= 0.0:
+    size, j = theta.shape[0], theta.argmin()
+    columns, shares = np.empty((size, size)), np.empty((size, size))  # of those that are pinned
+    for number in range(size):
+        if theta[j] >= 0.0:
+            return theta
+        column = inverse[j]
+        for last in range(number):  # row j of the inverse without what is pinned
+            column = column - columns[last, j] * shares[last]
+        if column[j] <= 0.0:
             break
-        column = free[j]
         theta = theta - column * (theta[j] / column[j])
         theta[j] = 0.0
         pinned_last, j = j, theta.argmin()
         if theta[j] < 0.0:
-            free = free - column.reshape(-1, 1) * (column / column[pinned_last])
+            columns[number], shares[number] = column, column / column[pinned_last]
     result: Array = np.maximum(theta, 0.0)
     return result
 
@@ -391,33 +397,15 @@ def compute_root(state: LearnerState, device: int, part: int) -> None:
 
 
 def update_roots(state: LearnerState, device: int) -> None:
-    """Bring the roots, and the norms of all choices, up to date for one row x more of each part.
-
-    Potter's square root of Sherman-Morrison: with v = R x and u = R' v, R loses t v u', where
-    1 / t = n (n + 1) and n^2 = 1 + |v|^2, and norm^2 of a choice z loses <z, u>^2 / n^2. It is as
-    precise as computing it anew: the root's condition is the square root of the inverse's.
-    """
+    """Bring the roots, and the norms of all choices, up to date for one row more of each part."""
     physics = state.physics
-    parts, _, size = state.rows.shape
-    root, latest = physics.root[device], physics.latest[device]
-    v = each_times(root, latest)
-    u = each_turned_times(root, v)
-    squares = 1.0 + each_dot(v.reshape(1, parts, size), v)[0]
-    lengths = np.sqrt(squares)
-    v /= (lengths * (lengths + 1.0)).reshape(parts, 1)
-    root -= v.reshape(parts, size, 1) * u.reshape(parts, 1, size)
-    less = each_combined(physics.columns, u)
-    norm = state.norm[device]
-    norm *= norm
-    norm -= less * less / squares.reshape(parts, 1)
-    np.abs(norm, norm)  # below zero only by rounding
-    np.sqrt(norm, norm)
+    latest = physics.latest[device]
+    squares = learn_rows(physics.root[device], state.norm[device], latest, physics.columns)
     latest[:] = 0.0
-    updates = physics.updates[device]
-    updates += 1
-    for part in range(parts):
+    for part in range(state.rows.shape[0]):
+        physics.updates[device, part] += 1
         if squares[part] > LEAP:
-            updates[part] = ANEW
+            physics.updates[device, part] = ANEW
 
 
 def estimate_physically(state: LearnerState, device: int) -> None:
@@ -430,37 +418,39 @@ def estimate_physically(state: LearnerState, device: int) -> None:
     sums[1] = physics.own[device]
     b = sums[:, :, square : square + size]
     root = physics.root[device]
-    theta = each_turned_times(root, each_times(root, b[0]))
+    theta = each_solution(root, b[0])
     sigma = sums[:, :, :square].copy().reshape(2, parts, size, size)
     if physics.nonnegative:
         pin(theta, root, sigma[0], b[0], state.ridge)
-    fitted = each_quadratic(sigma, theta)
+    fitted = each_form(sigma, theta)
     agreement = each_dot(b, theta)
     for part in range(parts):
         if not physics.stale[device, part]:
             continue
         misfit = float(fitted[0, part]) - 2.0 * float(agreement[0, part])
         squares, weight = float(sums[0, part, -3]), float(sums[0, part, -2])
-        variance = variance_from(squares, weight, misfit, state.dimension[part])
-        spread = float(physics.spread[part])
+        variance = variance_from(squares, weight, misfit, int(state.dimension[part]))
+        spread, own_pace = float(physics.spread[part]), 1.0
         if spread > 0.0:
             if physics.apart[device, part]:
                 spread = max(spread, APART)
             explained, agreed = float(fitted[1, part]), float(agreement[1, part])
             own_pace = pace_from(explained, agreed, variance, spread)
             physics.pace[device, part] = own_pace
-            theta[part] *= own_pace
-        physics.theta[device, part] = theta[part]
+        physics.theta[device, part] = theta[part] * own_pace
         physics.deviation[device, part] = sqrt(variance)
         physics.stale[device, part] = False
 
 
 def pin(theta: Array, root: Array, sigma: Array, b: Array, ridge: float) -> None:
     """Theta >= 0, in place, for the parts in which it is not."""
-    for part in range(theta.shape[0]):
-        if theta[part].min() < 0.0:
-            full = sigma[part] + ridge * np.eye(theta.shape[1])
-            theta[part] = nonnegative_theta(full, b[part], theta[part], squared(root[part]))
+    size = theta.shape[1]
+    lowest = int(theta.argmin())
+    while theta[lowest // size, lowest % size] < 0.0:
+        part = lowest // size
+        full = sigma[part] + ridge * np.eye(size)
+        theta[part] = nonnegative_theta(full, b[part], theta[part], squared(root[part]))
+        lowest = int(theta.argmin())
 
 
 def predict(state: LearnerState, device: int) -> None:
@@ -472,7 +462,9 @@ def predict(state: LearnerState, device: int) -> None:
         widths = state.radius[device]
     low = mean - widths.reshape(-1, 1) * state.norm[device]
     if physics.nonnegative:
-        low = apply_floors(np.maximum(low, 0.0), physics.floor, physics.viable)
+        low, few = np.maximum(low, 0.0), physics.source_count[0]
+        floors = highest_floors(low, physics.floor_by_source[:few], physics.sources[:few])
+        low = np.maximum(low, floors)
     state.mean[device] = mean
     physics.low[device] = low
 
@@ -481,13 +473,10 @@ def refresh(state: LearnerState, device: int) -> None:
     """Before a choice: estimate and score anew what has changed since last time. All parts go
     through it together: a few large operations take less time than many small ones."""
     physics = state.physics
-    changed = False
-    for part in range(state.rows.shape[0]):
-        changed = changed or physics.stale[device, part]
-    if not changed:
+    if np.count_nonzero(physics.stale[device]) == 0:
         return
     for part in range(state.rows.shape[0]):
-        if state.choices.spread[device, part] > 0.0:
+        if state.choices.used and state.choices.spread[device, part] > 0.0:
             physics.stale[device, part] = True  # its line was replaced by what deviates from it
     update_roots(state, device)
     for part in range(state.rows.shape[0]):
@@ -567,6 +556,13 @@ def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
     return result
 
 
+def highest_floors(low: Array, floor: Array, sources: IntArray) -> Array:
+    """What `apply_floors` raises to: floors (sources, parts, choices) by a few choices alone."""
+    bounds = low.take(sources, axis=1).T[:, :, None]
+    floors: Array = np.maximum.reduce(floor * bounds, axis=0)
+    return floors
+
+
 # --- select --------------------------------------------------------------------------------------
 
 
@@ -583,31 +579,36 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     low, mean = over_parts(physics.low[device]) + charge, over_parts(state.mean[device])
     scores: Array = low + TIE_BREAK * mean
     front, server = physics.front_part, physics.server_part
-    considered = physics.viable
+    barred = physics.barred
     if front >= 0:
         on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
         if on_server + charge[0] > on_device:
-            considered = physics.offered
+            barred = np.where(physics.offered, 0.0, np.inf)
         else:
-            considered = considered | worth_a_try(state, device, low, mean + charge)
+            barred = barred_still(state, device, low, mean + charge)
     if state.choices.used:
         if state.choices.spread[device].max() > 0.0:
             considered = physics.offered & affordable(state, device, mean + charge)
-        considered = considered & ~too_slow(state, device, mean, charge)
-    result: Array = np.where(considered, scores, np.inf)
+            barred = np.where(considered, 0.0, np.inf)
+        barred = np.where(too_slow(state, device, mean, charge), np.inf, barred)
+    result: Array = scores + barred
     return result
 
 
-def worth_a_try(state: LearnerState, device: int, low: Array, mean: Array) -> BoolArray:
-    """Choices that were left out, though the estimates speak for them: one whose upper confidence
-    bound is below the best of the others, and, once that best one is known, one that may save a
-    tenth of it. Never one that is expected to cost three times as much, where its back-end is
-    taken to last as long as all of the model does on the server: it does not last longer.
+def barred_still(state: LearnerState, device: int, low: Array, mean: Array) -> Array:
+    """Infinite for choices that are left out, zero for the others. The estimates speak for one that
+    was left out if its upper confidence bound is below the best of the others, and, once that best
+    one is known, if it may save a tenth of it. Never for one that is expected to cost three times
+    as much, where its back-end is taken to last as long as all of the model does on the server: it
+    does not last longer.
     """
     physics = state.physics
-    viable = np.where(physics.viable, mean, np.inf)
+    viable = mean + physics.barred
     best = viable.argmin()
     limit = float(viable[best])
+    left_out = physics.offered > physics.viable
+    if np.count_nonzero(left_out & (np.minimum(low, mean) < limit)) == 0:
+        return physics.barred
     if state.choices.used:
         uncertain = physics.kappa * over_parts(state.choices.width[device])
     else:
@@ -618,7 +619,7 @@ def worth_a_try(state: LearnerState, device: int, low: Array, mean: Array) -> Bo
         server = state.mean[device, physics.server_part]
         bounded = mean - server <= TOO_MUCH * limit - server[0]
         better = better | ((low < (1.0 - WORTH_TRYING) * limit) & bounded)
-    result: BoolArray = physics.offered & better
+    result: Array = np.where(physics.offered & better, 0.0, physics.barred)
     return result
 
 

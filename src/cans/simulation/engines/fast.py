@@ -282,7 +282,9 @@ def play(
         latency *= truth.report[device]
         for part in range(rules.parts):  # lines 6-9
             if state.informative[part, pick]:
-                explained = (rules.explains[part] * latency).sum()
+                explains = rules.explains[part]
+                explained = explains[0] * latency[0] + explains[1] * latency[1]
+                explained += explains[2] * latency[2]
                 state.heard[device, part] = max(time, state.heard[device, part])
                 if state.physics.used:
                     observe_physically(state, device, part, pick, explained)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array, BoolArray
+from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 
 
 def times(matrix: Array, vector: Array) -> Array:
@@ -86,29 +86,20 @@ def inverse_from(lower: Array) -> Array:
     return squared(triangle_inverse(lower))
 
 
-def each_times(matrices: Array, vectors: Array) -> Array:
-    systems, rows, columns = matrices.shape
-    product = np.empty((systems, rows))
+def each_solution(roots: Array, vectors: Array) -> Array:
+    systems, size, _ = roots.shape
+    solution = np.zeros((systems, size))
     for system in range(systems):
-        for row in range(rows):
-            total = 0.0
-            for column in range(columns):
-                total += matrices[system, row, column] * vectors[system, column]
-            product[system, row] = total
-    return product
+        for row in range(size):
+            image = 0.0
+            for column in range(size):
+                image += roots[system, row, column] * vectors[system, column]
+            for column in range(size):
+                solution[system, column] += roots[system, row, column] * image
+    return solution
 
 
-def each_turned_times(matrices: Array, vectors: Array) -> Array:
-    systems, rows, columns = matrices.shape
-    product = np.zeros((systems, columns))
-    for system in range(systems):
-        for row in range(rows):
-            for column in range(columns):
-                product[system, column] += matrices[system, row, column] * vectors[system, row]
-    return product
-
-
-def each_quadratic(matrices: Array, vectors: Array) -> Array:
+def each_form(matrices: Array, vectors: Array) -> Array:
     kinds, systems, size, _ = matrices.shape
     form = np.zeros((kinds, systems))
     for kind in range(kinds):
@@ -129,6 +120,39 @@ def each_dot(rows: Array, vectors: Array) -> Array:
             for column in range(size):
                 product[kind, system] += rows[kind, system, column] * vectors[system, column]
     return product
+
+
+def learn_rows(roots: Array, norms: Array, rows: Array, columns: Array) -> Array:
+    systems, size, _ = roots.shape
+    choices = norms.shape[1]
+    squares = np.ones(systems)
+    v, u, less = np.empty(size), np.empty(size), np.empty(choices)
+    for system in range(systems):
+        root, row = roots[system], rows[system]
+        u[:] = 0.0
+        total = 0.0
+        for i in range(size):
+            v[i] = 0.0
+            for j in range(size):
+                v[i] += root[i, j] * row[j]
+            total += v[i] * v[i]
+            for j in range(size):
+                u[j] += root[i, j] * v[i]
+        square = 1.0 + total
+        length = np.sqrt(square)
+        for i in range(size):
+            step = v[i] / (length * (length + 1.0))
+            for j in range(size):
+                root[i, j] -= step * u[j]
+        less[:] = 0.0
+        for j in range(size):
+            for choice in range(choices):
+                less[choice] += columns[j, system, choice] * u[j]
+        for choice in range(choices):
+            norm = norms[system, choice]
+            norms[system, choice] = np.sqrt(abs(norm * norm - less[choice] ** 2 / square))
+        squares[system] = square
+    return squares
 
 
 def each_combined(columns: Array, vectors: Array) -> Array:
@@ -163,6 +187,28 @@ def norms(root: Array, columns: Array) -> Array:
     return np.sqrt(lengths)
 
 
+def pinned(theta: Array, inverse: Array) -> Array:
+    size, theta = theta.shape[0], theta.copy()
+    columns, shares = np.empty((size, size)), np.empty((size, size))
+    for number in range(size):
+        j = theta.argmin()
+        if theta[j] >= 0.0:
+            return theta
+        for i in range(size):
+            rest = inverse[j, i]
+            for last in range(number):
+                rest -= columns[last, j] * shares[last, i]
+            columns[number, i] = rest
+        if columns[number, j] <= 0.0:
+            break
+        step = theta[j] / columns[number, j]
+        for i in range(size):
+            theta[i] -= columns[number, i] * step
+            shares[number, i] = columns[number, i] / columns[number, j]
+        theta[j] = 0.0
+    return np.maximum(theta, 0.0)
+
+
 def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
     parts, choices = low.shape
     result = low.copy()
@@ -172,3 +218,16 @@ def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
                 for p in range(choices):
                     result[part, p] = max(result[part, p], floor[part, q, p] * low[part, q])
     return result
+
+
+def highest_floors(low: Array, floor: Array, sources: IntArray) -> Array:
+    parts, choices = low.shape
+    floors = np.zeros((parts, choices))
+    for number in range(sources.shape[0]):
+        for part in range(parts):
+            bound = low[part, sources[number]]
+            if bound > 0.0:
+                for choice in range(choices):
+                    least = floor[number, part, choice] * bound
+                    floors[part, choice] = max(floors[part, choice], least)
+    return floors
