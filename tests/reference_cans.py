@@ -412,6 +412,9 @@ class Part:
     width: np.ndarray | None = None
     bends: bool = False
     tau: float = 0.0  # spread of the choices about the line
+    tested: int = 0  # observations when that was last looked into
+    average: np.ndarray | float = 0.0  # of every choice then, 0 if not known ...
+    variance: np.ndarray | float = 0.0  # ... and how uncertain it is
 
     def observe(self, x, y, choice=None):
         if not x.any():
@@ -419,6 +422,8 @@ class Part:
         choice = choice if self.bends else None
         expected, z = self.expectation(x, y, choice)
         h = importance(y if z > 5 else expected)
+        if z > 5 and choice is not None:
+            self.tested = 0
         self.remember(x, y, expected, z, choice)
         self.credit = min(self.credit + 0.005, 5.0)
         startling = self.credit >= 1 and self.rarity(z) > 4
@@ -498,7 +503,7 @@ class Part:
         if pool.epoch > self.epoch:
             self.epoch = pool.epoch
             self.buffer = self.buffer[: self.on_its_way or 0]
-            self.own, self.awaited = [], None
+            self.own, self.awaited, self.tested = [], None, 0
             self.slower, self.faster, self.apart = 0.0, 0.0, False
             self.pace = 1.0
         self.copy = pool.rows
@@ -511,9 +516,12 @@ class Part:
         theta = nonnegative(sigma, b, self.numbers.ridge)
         variance = noise(rows, theta)
         spread = max(self.spread, 1.0) if self.apart and self.spread else self.spread
+        due = not self.tested <= self.observed() <= 1.05 * self.tested + 1
+        if due:
+            self.tested = self.observed()
+        if self.bends and mature and self.estimate_bent(rows, theta, sigma, spread, due):
+            return due
         self.tau = 0.0
-        if self.bends and mature and self.estimate_bent(rows, theta, sigma, spread):
-            return
         self.pace = pace(self.own, theta, variance, spread)
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean = self.x @ self.theta
@@ -522,14 +530,23 @@ class Part:
         self.width = self.numbers.kappa * self.sigma * norm
         lower = np.maximum(self.mean - self.width, 0.0)
         self.lower = floors(lower, self.x, self.viable)
+        return due
 
-    def estimate_bent(self, rows, theta, sigma, spread):
+    def note_slow(self):
+        """What is known of every choice, and how uncertain that is."""
+        self.average, self.variance = np.zeros(len(self.x)), np.zeros(len(self.x))
+        if worth(self.copy) >= self.x.shape[1] + 5:
+            number, total, _ = by_choice(self.copy + self.buffer, len(self.x))
+            for p in np.flatnonzero(number >= 1.5):
+                self.average[p] = total[p] / number[p] * self.pace
+                self.variance[p] = self.sigma**2 / importance(self.average[p]) / number[p]
+
+    def estimate_bent(self, rows, theta, sigma, spread, due):
         """Step 6; False: the line fits."""
         x, d, ridge = self.x, self.x.shape[1], self.numbers.ridge
         number, total, squares = by_choice(rows, len(x))
         seen = number > 0
         average = np.where(seen, total / np.where(seen, number, 1.0), 0.0)
-        self.tau = 0.0
         if not rows:
             return False
 
@@ -542,8 +559,10 @@ class Part:
         s, n = (sums(rows, d)[i] for i in (2, 3))
         prior = 2 * 0.3**2 * s / n
         noises, variance = noise_of_choices(mean, number, total, squares, prior)
-        if noises.min() > 0:
-            self.tau = likeliest_spread(mean, norms(sigma), weight, average, noises)
+        if due:
+            self.tau = 0.0
+            if noises.min() > 0:
+                self.tau = likeliest_spread(mean, norms(sigma), weight, average, noises)
         if self.tau == 0:
             return False
         left = noise_share(mean, weight, self.tau, noises)
@@ -600,7 +619,8 @@ def choose(parts, viable):
         scores = np.where(np.logical_or(viable, back), scores, inf)
     if any(part.tau > 0 for part in parts):
         scores = np.where(affordable(parts, mean), lower + 0.01 * mean, inf)
-    scores = np.where(too_slow(parts, mean), inf, scores)
+    expected = np.maximum(mean, seen_of(parts))
+    scores = np.where(too_slow(parts, expected[scores < inf].min()), inf, scores)
     pick = argmin(scores)
     return look(parts, mean, pick) if mature(parts, 0) and its_turn(parts) else pick
 
@@ -615,17 +635,14 @@ def affordable(parts, mean):
     return high <= 3 * high[mean.argmin()]
 
 
-def too_slow(parts, mean):
+def seen_of(parts):
+    return sum(part.average for part in parts if part.bends)
+
+
+def too_slow(parts, best):
     """What was surely seen to take three times the best."""
-    seen, variance = np.zeros(len(mean)), np.zeros(len(mean))
-    for part in parts:
-        if part.bends and worth(part.copy) >= part.x.shape[1] + 5:
-            number, total, _ = by_choice(part.copy + part.buffer, len(mean))
-            for p in np.flatnonzero(number >= 1.5):
-                average = total[p] / number[p] * part.pace
-                seen[p] += average
-                variance[p] += part.sigma**2 / importance(average) / number[p]
-    return seen - 3 * np.sqrt(variance) > 3 * np.maximum(mean, seen).min()
+    variance = sum(part.variance for part in parts if part.bends)
+    return seen_of(parts) - 3 * np.sqrt(variance) > 3 * best
 
 
 def its_turn(parts):
@@ -668,7 +685,8 @@ def look(parts, mean, pick):
             left = noise_share(part.mean, weight, tau, max(part.sigma**2, 1e-12))
             variance += (tau * part.mean) ** 2 * left
             inferences = min(inferences, part.observed())
-    allowed = affordable(parts, mean) & ~too_slow(parts, mean)
+    best = np.maximum(mean, seen_of(parts))[pick]
+    allowed = affordable(parts, mean) & ~too_slow(parts, best)
     gains = {}
     for p in range(len(mean)):
         worse, error = mean[p] - mean[pick], sqrt(max(variance[p], 1e-12))
@@ -775,8 +793,10 @@ def cans(
         uploads.append(arrived if t == 0 else 0)
         frames[m] += 1
         pull(m)
-        for part in parts:
-            part.estimate(mature(parts, 20))
+        due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
+        if any(due):
+            for part in parts:
+                part.note_slow()
         p = choose(parts, viable)
         picks.append(p)
         for i, part in enumerate(parts):  # with delivery `next-contact`

@@ -83,6 +83,9 @@ class ByChoice(NamedTuple):
     own: Array  # ... and of `Physics`
     spread: Array  # (devices, parts)              of choices about the line, a share; 0: it fits
     width: Array  # (devices, parts, choices)      standard deviation of the expected latency, ms
+    tested: Array  # (devices, parts)              observations when that was last looked into
+    seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
+    least: Array  # (devices, choices)             ... and what it surely takes
 
 
 class PoolState(NamedTuple):
@@ -214,6 +217,9 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
         own=np.zeros(shape),
         spread=np.zeros((devices, parts)),
         width=np.zeros((devices, parts, choices)),
+        tested=np.zeros((devices, parts)),
+        seen=np.zeros((devices, choices)),
+        least=np.zeros((devices, choices)),
     )
 
 

@@ -34,6 +34,9 @@ REPEATED, EVIDENCE = 1.5, 4.0
 """Observations of a choice that must have more than this to speak against the line, and the
 log-likelihood that a spread must gain over none: no line is given up for an accident."""
 
+RENEWED = 1.05
+"""Growth of what is known of a part after which its choices are looked into anew."""
+
 TOO_MUCH = 3.0
 """Times the best latency that a choice may take, one standard deviation included, to be tried."""
 
@@ -184,6 +187,35 @@ def doubt(mean: Array, norm: Array, noise: Array, spread: float, variance: float
     return result
 
 
+def is_due(state: LearnerState, device: int, part: int) -> bool:
+    """Whether so much was learned of a part since its choices were last looked into that they are
+    looked into now: a twentieth more, or something far slower than expected."""
+    tested = state.choices.tested[device, part]
+    now = state.synced[device, part, -1] + state.local[device, part, -1]
+    if tested <= now <= RENEWED * tested + 1.0:
+        return False
+    state.choices.tested[device, part] = now
+    return True
+
+
+def note_slow(state: LearnerState, device: int) -> None:
+    """What was seen of every choice, and what it surely takes; 0 if that is not known."""
+    choices = state.choices
+    seen, error = np.zeros(state.rows.shape[1]), np.zeros(state.rows.shape[1])
+    for part in range(state.rows.shape[0]):
+        tested = state.synced[device, part, -2] >= state.dimension[part] + MATURE
+        if choices.bends[part] and tested and choices.largest[0]:
+            sums = choices.synced[device, part] + choices.local[device, part]
+            known = sums[0] >= REPEATED
+            weight = np.where(known, sums[0], 1.0)
+            average = sums[1] / weight * state.physics.pace[device, part]
+            variance = state.physics.deviation[device, part] ** 2 / share(average) / weight
+            seen = seen + np.where(known, average, 0.0)
+            error = error + np.where(known, variance, 0.0)
+    choices.seen[device] = seen
+    choices.least[device] = np.maximum(seen - SURELY * np.sqrt(error), 0.0)
+
+
 # --- select --------------------------------------------------------------------------------------
 
 
@@ -207,26 +239,11 @@ def mature(state: LearnerState, device: int, beyond: float) -> bool:
     return True
 
 
-def too_slow(state: LearnerState, device: int, mean: Array, charge: Array) -> BoolArray:
-    """Choices that were surely seen to take more than `TOO_MUCH` times what the best is expected
-    to: whatever a line says of them, they are not tried again. `charge` comes on top of each."""
-    choices, seen = state.choices, np.zeros_like(mean)
-    if not choices.largest[0]:
-        return seen > 0.0
-    error = np.zeros_like(mean)
-    for part in range(state.rows.shape[0]):
-        tested = state.synced[device, part, -2] >= state.dimension[part] + MATURE
-        if choices.bends[part] and tested:
-            sums = choices.synced[device, part] + choices.local[device, part]
-            known = sums[0] >= REPEATED
-            weight = np.where(known, sums[0], 1.0)
-            average = sums[1] / weight * state.physics.pace[device, part]
-            variance = state.physics.deviation[device, part] ** 2 / share(average) / weight
-            seen = seen + np.where(known, average, 0.0)
-            error = error + np.where(known, variance, 0.0)
-    least = np.where(seen > 0.0, seen + charge - SURELY * np.sqrt(error), 0.0)
-    expected = np.where(state.physics.offered, np.maximum(mean, seen) + charge, np.inf)
-    result: BoolArray = least > TOO_MUCH * expected[expected.argmin()]
+def too_slow(state: LearnerState, device: int, charge: Array, best: float) -> BoolArray:
+    """Choices that were surely seen to take more than `TOO_MUCH` times the best: whatever a line
+    says of them, they are not tried again. `charge` comes on top of each."""
+    least = state.choices.least[device]
+    result: BoolArray = (least > 0.0) & (least + charge > TOO_MUCH * best)
     return result
 
 
@@ -278,13 +295,13 @@ def look(state: LearnerState, device: int, pick: int) -> int:
         near & affordable(state, device, mean) & ~too_slow(state, device, mean, np.zeros_like(mean))
     )
     near[pick] = False
-    best, found = WORTHWHILE * mean[pick], pick
+    most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):
         if near[choice]:
             saved = error[choice] * improvement(worse[choice] / error[choice])
             gain = inferences * saved - max(worse[choice], 0.0)
-            if gain > best:
-                best, found = gain, choice
+            if gain > most:
+                most, found = gain, choice
     return found
 
 

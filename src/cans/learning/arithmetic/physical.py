@@ -28,10 +28,12 @@ from cans.learning.arithmetic.deviations import (
     affordable,
     deviations,
     doubt,
+    is_due,
     mature,
     noise_of,
     note_choice,
     note_own,
+    note_slow,
     spread_of,
     too_slow,
     unexplained,
@@ -167,6 +169,8 @@ def learn_beside(
     remember(state, device, part, observation, residual, rarity, more)
     bends = choice >= 0 and state.choices.bends[part]
     if bends:
+        if residual > FAR:
+            state.choices.tested[device, part] = 0.0
         note_own(state, device, part, choice, latency, min(1.0, FAR / max(residual, FAR)))
         note_choice(state.choices.local, state, device, part, choice, latency)
     square = state.rows.shape[2] ** 2
@@ -485,18 +489,30 @@ def refresh(state: LearnerState, device: int) -> None:
     estimate_physically(state, device)
     predict(state, device)
     if state.choices.used:
-        for part in range(state.rows.shape[0]):
-            width = physics.deviation[device, part] * state.norm[device, part]
-            state.choices.width[device, part] = width
-            state.choices.spread[device, part] = 0.0
-            if state.choices.bends[part] and mature(state, device, state.young):
-                bend(state, device, part)
+        look_into_choices(state, device)
     physics.scores[device] = physical_scores(state, device)
 
 
-def bend(state: LearnerState, device: int, part: int) -> None:
+def look_into_choices(state: LearnerState, device: int) -> None:
+    """Whether choices deviate from their lines, now and then, and by how much where they do."""
+    choices, known, news = state.choices, mature(state, device, state.young), False
+    deviation = state.physics.deviation[device].reshape(-1, 1)
+    choices.width[device] = deviation * state.norm[device]
+    for part in range(state.rows.shape[0]):
+        if choices.bends[part]:
+            due = is_due(state, device, part)
+            news = news or due
+            if not known:
+                choices.spread[device, part] = 0.0
+            elif due or choices.spread[device, part] > 0.0:
+                bend(state, device, part, due)
+    if news:
+        note_slow(state, device)
+
+
+def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
     """Replace the estimate of a part by one in which its choices deviate from the line, unless that
-    fits."""
+    fits; `due`: how far they deviate is estimated anew."""
     physics, choices, size = state.physics, state.choices, state.dimension[part]
     known = state.synced[device, part] + state.local[device, part]
     rows, seen = choices.rows[part], choices.synced[device, part] + choices.local[device, part]
@@ -506,9 +522,10 @@ def bend(state: LearnerState, device: int, part: int) -> None:
     sums = weighted(seen, mean)
     prior = PRIOR_RUNS * PRIOR_SHARE**2 * known[-3] / known[-2] if known[-2] > 0.0 else 0.0
     noise, variance = noise_of(sums, mean, prior)
-    certain = norms(physics.root[device, part, :size, :size].copy(), columns)
-    spread = spread_of(sums, mean, certain, noise)
-    choices.spread[device, part] = spread
+    if due:
+        certain = norms(physics.root[device, part, :size, :size].copy(), columns)
+        choices.spread[device, part] = spread_of(sums, mean, certain, noise)
+    spread = choices.spread[device, part]
     if spread <= 0.0:
         return
     sigma, b = without_repeats(rows, sums, unexplained(sums, mean, spread, noise))
@@ -590,7 +607,9 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
         if state.choices.spread[device].max() > 0.0:
             considered = physics.offered & affordable(state, device, mean + charge)
             barred = np.where(considered, 0.0, np.inf)
-        barred = np.where(too_slow(state, device, mean, charge), np.inf, barred)
+        expected = np.maximum(mean, state.choices.seen[device]) + charge + barred
+        slow = too_slow(state, device, charge, float(expected.min()))
+        barred = np.where(slow, np.inf, barred)
     result: Array = scores + barred
     return result
 

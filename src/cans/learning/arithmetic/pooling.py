@@ -269,6 +269,7 @@ def retire(state: LearnerState, device: int, part: int) -> None:
         choices.local[device, part] = choices.sent[device, part]
         choices.startling[device, part] = 0.0
         choices.own[device, part] = 0.0
+        choices.tested[device, part] = 0.0
     if state.physics.used:  # the device's own past belongs to the ended epoch too
         state.physics.own[device, part] = 0.0
         state.physics.alarm[device, part] = 0.0
