@@ -291,9 +291,9 @@ def look(state: LearnerState, device: int, pick: int) -> int:
             inferences = min(inferences, made)
     error, worse = np.sqrt(np.maximum(variance, 1e-12)), mean - mean[pick]
     near = physics.offered & (worse <= AT_MOST * mean[pick])
-    near = (
-        near & affordable(state, device, mean) & ~too_slow(state, device, mean, np.zeros_like(mean))
-    )
+    best = max(float(mean[pick]), float(choices.seen[device, pick]))
+    slow = too_slow(state, device, np.zeros_like(mean), best)
+    near = near & affordable(state, device, mean) & ~slow
     near[pick] = False
     most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):
