@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cans.errors import Refused
