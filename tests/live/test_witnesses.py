@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cans.learning import PoolKey
-from cans.live.server.trust.witnesses import MOMENT, SETTLED, Witnesses
+from cans.live.server.trust.witnesses import FORGOTTEN, MOMENT, SETTLED, Witnesses
 
 KEY = PoolKey("m", "1", "cans", "link", "network:lab")
 OTHER = KEY._replace(scope="network:home")
@@ -13,9 +13,15 @@ def said(witnesses: Witnesses, *devices: str, begin: float = 0.0, pause: float =
     """Each of these devices observes something and is surprised, one after the other."""
     found = []
     for i, device in enumerate(devices):
-        witnesses.observed([KEY])
+        witnesses.observed([KEY], device)
         found.append(witnesses.surprised(KEY, device, begin + i * pause))
     return found
+
+
+def silent(witnesses: Witnesses, *devices: str) -> None:
+    """Each of these observes something, as expected."""
+    for device in devices:
+        witnesses.observed([KEY], device)
 
 
 def test_a_change_that_everybody_sees_is_heard_from_the_second_on() -> None:
@@ -32,28 +38,34 @@ def test_who_is_surprised_while_others_are_not_has_no_say() -> None:
     witnesses = Witnesses()
     for i in range(10):
         assert said(witnesses, f"device-{i}", begin=float(i)) == [False]
-        for _ in range(5):
-            witnesses.observed([KEY, OTHER])
+        silent(witnesses, "a", "b", "c", "d")
 
 
-def test_a_minority_is_not_heard_again_and_again() -> None:
+def test_a_minority_is_not_heard_however_often_it_speaks() -> None:
     """One device of three sees a change: the two others contradict it by saying nothing."""
     witnesses, heard = Witnesses(), 0
     for i in range(50):
-        witnesses.observed([KEY])
-        witnesses.observed([KEY])
+        silent(witnesses, "a", "b")
         heard += said(witnesses, "alone", begin=float(i))[0]
     assert heard == 0
 
 
-def test_what_was_contradicted_is_forgotten() -> None:
+def test_nobody_drowns_what_the_others_see() -> None:
+    witnesses = Witnesses()
+    said(witnesses, "a")
+    silent(witnesses, *["busy"] * 1000)
+    assert said(witnesses, "b", "c", begin=1.0) == [True, True]
+
+
+def test_what_was_contradicted_or_long_ago_is_forgotten() -> None:
     witnesses = Witnesses()
     assert not witnesses.asked
     said(witnesses, "a")
-    assert witnesses.asked
-    for _ in range(2 + SETTLED):
-        witnesses.observed([OTHER])
+    names = [f"device-{i}" for i in range(2 + SETTLED)]
+    for name in names:
+        witnesses.observed([OTHER], name)
     assert witnesses.asked, "they observed something else"
-    for _ in range(2 + SETTLED):
-        witnesses.observed([KEY])
+    silent(witnesses, *names)
     assert not witnesses.asked
+    said(witnesses, "a")
+    assert said(witnesses, "a", begin=1.1 * FORGOTTEN) == [False]

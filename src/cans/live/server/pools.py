@@ -116,7 +116,7 @@ class Pools:
         """A request was: its device observes how long that took."""
         if self.witnesses.asked:
             watched = self._news.pools_of(device)
-            self.witnesses.observed(key for key in watched if key.part in self._exchanged)
+            self.witnesses.observed((key for key in watched if key.part in self._exchanged), device)
 
     def timed(self, model: SplitModel, point: int, codec: str, server_ms: float) -> None:
         """A back-end of this server has run; whoever asked for it does not wait for this."""
