@@ -363,11 +363,14 @@ class Pool:
             by_choice(self.rows, self.choices)[0] > 4 * by_choice(self.told, self.choices)[0]
         ).any():
             return True
-        if growth(sigma_told, sigma, self.ridge) > self.d * log(4.0):
-            return True
         theta = nonnegative(sigma, b, self.ridge)
+        variance, before, now = noise(self.rows, theta), worth(self.told), worth(self.rows)
+        if growth(sigma_told, sigma, self.ridge) > self.d * log(4.0):
+            inverse = np.linalg.inv(sigma_told + self.ridge * np.eye(self.d))
+            if variance * np.trace(inverse @ (sigma - sigma_told)) > 0.03**2 * (now - before):
+                return True
         step = theta - nonnegative(sigma_told, b_told, self.ridge)
-        return step @ sigma_told @ step > self.d * noise(self.rows, theta)
+        return step @ sigma_told @ step > max(self.d * variance, 0.1**2 * before)
 
     def past_at(self, level):
         n = sum(row.worth for row in self.rows)

@@ -51,6 +51,42 @@ def test_a_pool_that_moved_or_started_anew_is_news_at_once() -> None:
     assert editions.note(pool(210, epoch=1))
 
 
+def test_what_could_matter_to_no_choice_is_no_news_however_certain() -> None:
+    """300 observations of 10 ms, then as many of another latency: all without noise."""
+
+    def pool(milliseconds: float) -> Download:
+        row = np.array([1.0, 2.0])
+        early = SufficientStatistics.of(row, 10.0).scaled(300.0)
+        late = SufficientStatistics.of(row, milliseconds).scaled(300.0)
+        return Download(KEY, 0, early + late, 2)
+
+    editions = Editions(ridge=1e-9)
+    assert editions.note(pool(10.0))
+    assert not editions.note(pool(10.1)), "by 0.05 ms"
+    assert editions.note(pool(10.3)), "by 0.15 ms"
+
+
+def test_that_more_is_known_is_news_only_of_what_was_uncertain() -> None:
+    """Ten times the observations, of noise that averages out soon, and of some that does not."""
+
+    def pool(count: float, noise: float) -> Download:
+        row, sums = np.array([1.0, 2.0]), SufficientStatistics.zero(2)
+        for ms in (3.0 - noise, 3.0 + noise):
+            sums = sums + SufficientStatistics.of(row, ms).scaled(count / 2)
+        unlike = SufficientStatistics.of(np.array([2.0, 1.0]), 3.0).scaled(count)
+        return Download(KEY, 0, sums + unlike, int(count))
+
+    for noise, expected in ((0.1, False), (1.0, True)):
+        editions = Editions(ridge=1e-9)
+        assert editions.note(pool(50.0, noise))
+        assert editions.note(pool(500.0, noise)) is expected
+    editions = Editions(ridge=1e-9)
+    told = pool(50.0, 0.1)
+    assert editions.note(told)
+    other = SufficientStatistics.of(np.array([30.0, 0.0]), 45.0).scaled(100.0)
+    assert editions.note(replace(told, statistics=told.statistics + other)), "of something else"
+
+
 def test_news_goes_out_at_once_and_the_rest_when_there_is_a_token() -> None:
     watcher = Watcher.of("me", {KEY: (0, 0), OTHER: (0, 0)}, time=1000.0)
     assert watcher.wait(1000.0) is None

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cans.errors import Refused
@@ -133,33 +132,6 @@ def test_news_comes_at_once_and_the_rest_now_and_then() -> None:
             last = desk.change("other", epoch=1, more=100.0)
             assert rounds(stream.due(NEWS_SECONDS + 1.0)) == [last.round]
         assert desk.news.watched == []
-
-    asyncio.run(main())
-
-
-def test_what_a_server_books_of_itself_is_news_only_if_it_matters() -> None:
-    """Timings of one choice: 300 of 10 ms, then as many of another time."""
-
-    def pool(milliseconds: float, epoch: int = 0, round_: int = 2) -> Download:
-        row = np.array([1.0, 2.0])
-        early = SufficientStatistics.of(row, 10.0).scaled(300.0)
-        late = SufficientStatistics.of(row, milliseconds).scaled(300.0)
-        return Download(KEY, epoch, early + late if round_ > 1 else early, round_)
-
-    def told(*then: Download) -> list[int]:
-        desk = Desk()
-        with desk.news.subscribed("watcher", {KEY: (0, 0)}, 0.0) as stream:
-            found = []
-            for each in (pool(10.0, round_=1), *then):
-                desk.pools[KEY] = each
-                desk.news.changed(each, None, own=True)
-                found.append(len(stream.due(0.0)))
-        return found
-
-    async def main() -> None:
-        assert told(pool(10.1)) == [1, 0]  # by 0.05 ms
-        assert told(pool(10.1, round_=2), pool(11.0, round_=3)) == [1, 0, 1]
-        assert told(pool(10.1, epoch=1)) == [1, 1]
 
     asyncio.run(main())
 

@@ -38,6 +38,12 @@ the mean of its features ..."""
 GROWN = float(np.log(4.0))
 """... or when the determinant of Sigma has grown by this logarithm per feature: fourfold."""
 
+MATTERS, CERTAIN = 0.1, 0.03
+"""A move of less than this matters to nobody, in the mean of what the pool has observed and as the
+rows of pools are scaled: a tenth of a millisecond, or 3 % of the latency where that is more. With
+many devices the uncertainty of a pool is soon less than that. Nor does it matter that more is known
+of what was certain to this standard error."""
+
 NEWS_SECONDS, NEWS_BURST = 600.0, 1.0
 """A watcher is told of changes that are no news once in so long, and at most so often at once."""
 
@@ -68,20 +74,24 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
 def is_news(
     told: Array, now: Array, ridge: float, dimension: int, moved: float, grown: float
 ) -> bool:
-    """Whether a pool says something else than when its watchers were last told of it; also that it
-    is no longer young, for then they need not tell it everything."""
+    """Whether a pool says something else than when its watchers were last told of it, and it could
+    matter to a choice; also that it is no longer young: then they need not tell it everything."""
     if told[-2] < dimension + YOUNG <= now[-2]:
         return True
     before = cholesky(sigma_of(told, ridge))
     after = cholesky(sigma_of(now, ridge))
-    if log_determinant(after) - log_determinant(before) > grown * dimension:
-        return True
-    inverse = inverse_from(after)
-    theta = estimate_of(now, ridge, inverse)
-    step = theta - estimate_of(told, ridge, inverse_from(before))
+    known, inverse = sigma_of(told, 0.0), inverse_from(before)
+    theta = estimate_of(now, ridge, inverse_from(after))
     variance = noise_variance(now, theta, sigma_of(now, 0.0), dimension)
-    distance = (step * times(sigma_of(told, 0.0), step)).sum()
-    return bool(distance > moved * moved * variance * dimension)
+    if log_determinant(after) - log_determinant(before) > grown * dimension:
+        # How uncertain, in the mean square, what was observed since then was before.
+        uncertain = variance * (inverse * (sigma_of(now, 0.0) - known)).sum()
+        if uncertain > CERTAIN * CERTAIN * (now[-2] - told[-2]):
+            return True
+    step = theta - estimate_of(told, ridge, inverse)
+    distance = (step * times(known, step)).sum()
+    uncertain = moved * moved * variance * dimension
+    return bool(distance > max(uncertain, MATTERS * MATTERS * told[-2]))
 
 
 def choices_are_news(told: Array, now: Array) -> bool:

@@ -174,6 +174,7 @@ class EdgeService:
             waited_ms = max(answer.queue_ms - ahead * answer.compute_ms, 0.0)
             server_ms = answer.compute_ms + (0.0 if self._load.tells else waited_ms)
             self._pools.timed(model, header.point, header.codec, server_ms)
+        self._pools.answered(header.device)
         now = self._clock.now()
         self._happenings.add(
             Answered(now, header.device, header.model, header.point, header.codec,

@@ -16,21 +16,12 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TypeVar
 
-import numpy as np
-
-from cans.learning import Download, PoolKey, SufficientStatistics
-from cans.learning.arithmetic.arrays import Array
-from cans.learning.arithmetic.exchange import YOUNG, Editions, Watcher
+from cans.learning import Download, PoolKey
+from cans.learning.arithmetic.exchange import Editions, Watcher
 from cans.live.wire.messages import Known
 
 WOKEN_AT_ONCE = 10  # the others after that, evenly, within four seconds:
 WAKING_PAUSE_S, WAKING_PAUSES = 0.02, 200
-
-MATTERS = 0.1
-"""What a server books of its own time is news when the estimate has moved by so much, as the rows
-of pools are scaled: a tenth of a millisecond, or 3 % of the latency where that is more. It is
-booked all day: its own uncertainty, which decides for other pools, is soon less than matters."""
-GROWN = 4.0  # or when it has as many times the observations
 
 Read = Callable[[PoolKey], Download | None]
 Key = TypeVar("Key")
@@ -110,7 +101,6 @@ class News:
         self._watching: dict[PoolKey, set[Subscription]] = {}
         self._hungry: dict[PoolKey, set[Subscription]] = {}  # that may hear of any change
         self._of_device: dict[str, set[Subscription]] = {}
-        self._said: dict[PoolKey, Download] = {}  # pools as they were when they were news
         self._to_wake: dict[Subscription, None] = {}  # in this order
         self._waking = False
 
@@ -121,6 +111,10 @@ class News:
     def devices(self) -> list[str]:
         """All that watch."""
         return list(self._of_device)
+
+    def pools_of(self, device: str) -> set[PoolKey]:
+        """What a device watches."""
+        return {key for each in self._of_device.get(device, ()) for key in each.keys}
 
     def call(self, device: str) -> None:
         """Send one of a device's streams a message, whatever its pools do."""
@@ -149,31 +143,20 @@ class News:
         """Who begins to watch hears of a pool as it is: that is its first edition, not what comes
         after it."""
         pool = self.read(key)
-        if pool is not None and key not in self._said:
+        if pool is not None and not self._editions.number(key):
             self._editions.note(pool)
-            self._said[key] = pool
 
-    def changed(self, pool: Download, sender: str | None, own: bool = False) -> None:
-        """A pool is now this, by an upload of this sender (None: not known whose); `own`: by what
-        this server has booked."""
+    def changed(self, pool: Download, sender: str | None) -> None:
+        """A pool is now this, by an upload of this sender (None: not known whose)."""
         watching = self._watching.get(pool.key)
         if not watching:
             return
-        if self._is_news(pool, own):
+        if self._editions.note(pool):
             self._told(watching, pool, True, sender)
             return
         theirs = self._of_device.get(sender, ()) if sender is not None else ()
         hungry = {*self._hungry.get(pool.key, ()), *(x for x in theirs if x in watching)}
         self._told(hungry, pool, False, sender)
-
-    def _is_news(self, pool: Download, own: bool) -> bool:
-        before = self._said.get(pool.key) if own else None
-        if before is not None and not _matters(before, pool):
-            return False
-        found = self._editions.note(pool)
-        if found:
-            self._said[pool.key] = pool
-        return found
 
     def _told(
         self, whom: set[Subscription], pool: Download, urgent: bool, sender: str | None
@@ -231,25 +214,6 @@ class News:
         for each in self._of_device.values():
             for one in each:
                 one.wake()
-
-
-def _matters(before: Download, now: Download) -> bool:
-    """Whether a pool has begun anew, come of age, grown fourfold or moved by what anybody cares
-    for."""
-    old, new = before.statistics, now.statistics
-    young = old.dimension + YOUNG
-    if before.epoch != now.epoch or old.weight < young <= new.weight:
-        return True
-    if new.weight >= GROWN * old.weight:  # who knows more need not try as much
-        return True
-    step = _estimate(new) - _estimate(old)
-    return bool(step @ old.sigma @ step > MATTERS**2 * old.weight)
-
-
-def _estimate(statistics: SufficientStatistics) -> Array:
-    """Least squares; where nothing was observed, nothing."""
-    solution = np.linalg.lstsq(statistics.sigma, statistics.b, rcond=1e-9)[0]
-    return np.asarray(solution, dtype=np.float64)
 
 
 def _discard(sets: dict[Key, set[Subscription]], key: Key, one: Subscription) -> None:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from cans.errors import CansError, Refused, RemoteProtocolError, StoreError
 from cans.learning import DeviceIdentity, Download, PoolKey, Upload
-from cans.learning.edge import PLAIN
+from cans.learning.arithmetic import pooling
+from cans.learning.edge import PLAIN, MergeRules
 from cans.learning.grouping import Family
 from cans.learning.plausibility import implausible
 from cans.live.clock import Clock
@@ -23,6 +24,7 @@ from cans.live.server.news import News
 from cans.live.server.trust.booking import Booking
 from cans.live.server.trust.claims import Claims
 from cans.live.server.trust.opinions import Opinions
+from cans.live.server.trust.witnesses import Witnesses
 from cans.live.split import SplitModel
 from cans.live.store import Judged, Merged, Refusals, Store
 from cans.live.wire.messages import Known, Version
@@ -68,6 +70,11 @@ class Pools:
         self._clock = clock
         self.claims = Claims()
         self.opinions = Opinions()
+        self.witnesses = Witnesses()
+        # What every exchange of a device with this server tells of.
+        self._exchanged = {
+            each.name for each in catalogue.terms.policy.parts if "link" in each.explains
+        }
         self._asides: set[asyncio.Task[None]] = set()
         self.booking = Booking(catalogue.terms, catalogue.offered) if books else None
         self._booking: asyncio.Task[None] | None = None
@@ -105,6 +112,12 @@ class Pools:
         """Whether devices need not upload what they see of this server."""
         return self.booking is not None and self.booking.books_all(model)
 
+    def answered(self, device: str) -> None:
+        """A request was: its device observes how long that took."""
+        if self.witnesses.asked:
+            watched = self._news.pools_of(device)
+            self.witnesses.observed((key for key in watched if key.part in self._exchanged), device)
+
     def timed(self, model: SplitModel, point: int, codec: str, server_ms: float) -> None:
         """A back-end of this server has run; whoever asked for it does not wait for this."""
         if self.booking is None:
@@ -139,7 +152,7 @@ class Pools:
                     continue
                 for judgement, each in zip(group.judged, result, strict=True):
                     if group.own:
-                        self._note(each.download, own=True)
+                        self._note(each.download)
                     else:
                         self._merged(judgement.upload, each, now)
                 group.merged.set_result(result)
@@ -210,7 +223,18 @@ class Pools:
         if self.booking is not None and self.booking.books(upload.key):
             trust = 0.0  # counted and kept, and not believed: this server knows it better
         say = not self.opinions.insists(upload.device, upload.key, now)
+        if rules.watched and self._is_surprised(upload, rules):
+            say = self.witnesses.surprised(upload.key, upload.device, now) and say
         return Judged(upload, reason, trust, rules, say)
+
+    def _is_surprised(self, upload: Upload, rules: MergeRules) -> bool:
+        """Whether an upload is far off what its pool expects, as far as it is remembered."""
+        pool = self._now.get(upload.key)
+        if pool is None or upload.epoch < pool.epoch:
+            return False
+        width = upload.statistics.dimension
+        known, said = pool.statistics.pack(width), upload.statistics.pack(width)
+        return abs(pooling.surprise(known, said, rules.ridge, width)) > pooling.TRUST
 
     async def group(
         self, family: Family, identity: DeviceIdentity, whole_ms: float, moved: bool
@@ -315,10 +339,10 @@ class Pools:
         pool = self._now.get(key)
         return (pool.epoch, pool.round) if pool else (-1, -1)
 
-    def _note(self, download: Download, sender: str | None = None, own: bool = False) -> None:
+    def _note(self, download: Download, sender: str | None = None) -> None:
         if (download.epoch, download.round) > self._version(download.key):
             self._now[download.key] = replace(download, acknowledged=None)
-            self._news.changed(download, sender, own)
+            self._news.changed(download, sender)
 
     async def _in_thread(self, function: Callable[..., Result], *words: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *words)

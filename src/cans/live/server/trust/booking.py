@@ -16,7 +16,7 @@ from cans.learning.plausibility import Limits
 from cans.live.split import SplitModel
 from cans.live.wire.terms import Terms
 
-PER_SECOND, AT_ONCE = 5.0, 100.0  # observations: more of them would teach nothing and cost time
+PER_SECOND, AT_ONCE = 1.0, 100.0  # observations: more of them would teach nothing and cost time
 RETRY_SECONDS = 1.0  # after a store that did not take what was to be booked
 
 

@@ -31,7 +31,7 @@ SURELY = 3.0  # standard deviations of a single observation, on average
 MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
 MOST_POOLS = 10_000  # remembered
 RECENT = 200.0  # observations of one device; beyond them older ones count for less
-LEISURE = 0.2  # seconds between two looks at a pool, however much is said of it
+LEISURE = 1.0  # seconds between two looks at a pool, however much is said of it
 PAUSE = 60.0  # seconds after somebody was found odd until the next look at its pool
 
 
