@@ -62,6 +62,7 @@ def of_fleet(settings: CrowdSettings) -> dict[str, Any]:
     linucb = min((each[:, 0] for each in rivals), key=np.mean)
     late = min((each[:, 1] for each in rivals), key=np.mean)
     return {
+        "seeds": len(SEEDS),
         "cans_ms": float(ours[:, 0].mean()),
         "second_half_ms": float(ours[:, 1].mean()),
         "best_static_ms": float(best.mean()),
@@ -90,4 +91,4 @@ def run() -> dict[str, Any]:
     for name, settings in FLEETS.items():
         found[name] = of_fleet(settings)
         print(name, found[name], flush=True)
-    return {"seeds": len(SEEDS), **found, "bars": BARS, "bars_met": met(found)}
+    return {**found, "bars": BARS, "bars_met": met(found)}

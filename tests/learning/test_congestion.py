@@ -98,9 +98,11 @@ def habit_of(row: int, restless: float = 0.0, stayed: int = 0) -> Habit:
 
 def test_who_has_changed_its_choice_changes_it_again_only_for_more() -> None:
     scores, charge = np.array([100.0, 94.0]), np.array([0.0, 1.0])
-    assert habit_of(0).choose(1, scores, charge, 0.5) == 1, "nobody waits: every gain counts"
-    assert habit_of(0, RESTLESS).choose(1, scores, charge, 0.5) == 0
-    assert habit_of(0, RESTLESS).choose(1, np.array([100.0, 80.0]), charge, 0.5) == 1
+    assert habit_of(0).choose(1, scores, charge, BUSY, 0.5) == 1, "nobody waits: every gain counts"
+    assert habit_of(0, RESTLESS).choose(1, scores, charge, BUSY, 0.5) == 0
+    assert habit_of(0, RESTLESS).choose(1, np.array([100.0, 80.0]), charge, BUSY, 0.5) == 1
+    unused = BUSY._replace(utilisation=0.01)
+    assert habit_of(0, RESTLESS).choose(1, scores, charge, unused, 0.5) == 1, "nobody is disturbed"
 
 
 def test_who_alternates_asks_for_more_each_time_and_forgets_it_again() -> None:
@@ -118,11 +120,11 @@ def test_who_alternates_asks_for_more_each_time_and_forgets_it_again() -> None:
 def test_a_settled_device_seldom_makes_way_for_a_burst() -> None:
     scores, charge = np.array([60.0, 40.0]), np.array([35.0, 0.0])
     settled = habit_of(0, stayed=SETTLED)
-    assert settled.choose(1, scores, charge, HEEDED) == 0
-    assert settled.choose(1, scores, charge, 0.5 * HEEDED) == 1, "one in ten does"
-    assert habit_of(0, stayed=SETTLED - 1).choose(1, scores, charge, 0.9) == 1, "not settled"
-    assert settled.choose(1, np.array([90.0, 40.0]), charge + 30.0, 0.9) == 1, "twice as long"
-    assert settled.choose(1, scores, 0.1 * charge, 0.9) == 1, "it is not the waiting"
+    assert settled.choose(1, scores, charge, BUSY, HEEDED) == 0
+    assert settled.choose(1, scores, charge, BUSY, 0.5 * HEEDED) == 1, "one in ten does"
+    assert habit_of(0, stayed=SETTLED - 1).choose(1, scores, charge, BUSY, 0.9) == 1, "not settled"
+    assert settled.choose(1, np.array([90.0, 40.0]), charge + 30.0, BUSY, 0.9) == 1, "twice as long"
+    assert settled.choose(1, scores, 0.1 * charge, BUSY, 0.9) == 1, "it is not the waiting"
 
 
 def test_what_is_worked_off_others_bring_again() -> None:
@@ -293,9 +295,9 @@ def test_who_is_passed_again_and_again_stays_away_for_a_while() -> None:
 
 def test_a_choice_is_left_for_a_better_one_at_once_where_nobody_waits() -> None:
     scores = np.array([50.0, 49.0, 30.0])
-    assert habit_of(0).choose(1, scores, np.zeros(3), 0.5) == 1
+    assert habit_of(0).choose(1, scores, np.zeros(3), BUSY, 0.5) == 1
     waits = np.array([10.0, 10.0, 0.0])
-    assert habit_of(0).choose(1, scores, waits, 0.5) == 0
+    assert habit_of(0).choose(1, scores, waits, BUSY, 0.5) == 0
     assert (
-        habit_of(0).choose(2, scores, 10.0 * waits, 0.5) == 2
+        habit_of(0).choose(2, scores, 10.0 * waits, BUSY, 0.5) == 2
     )  # clearly better, however long they wait

@@ -50,7 +50,8 @@ CLEARLY = 0.15
 RESTLESS, MOST_RESTLESS, RESTLESS_KEPT = 0.08, 0.24, 0.998
 """With every change of its choice a device asks for so much more before it changes again, up to a
 limit, and for less with every inference: where choices are near each other a fleet settles instead
-of alternating."""
+of alternating. So much where the server is in use for `ASK_ABOVE` of its time or more, and less
+where it is used less."""
 
 SETTLED, HEEDED, TWICE = 30, 0.1, 2.0
 """A device that has stayed with its choice for so many inferences leaves it only in this share of
@@ -200,15 +201,14 @@ class Habit:
             self.restless = min(self.restless + RESTLESS, MOST_RESTLESS)
         self.taken = row
 
-    def choose(self, best: int, scores: Array, charge: Array, uniform: float) -> int:
+    def choose(self, best: int, scores: Array, charge: Array, load: Load, uniform: float) -> int:
         """The choice of last time, unless the best is clearly better; `uniform` is a draw from
-        [0, 1). Where nobody waits there is no `charge`, and a device that has not changed lately
-        takes the best."""
+        [0, 1). Where nobody uses the server there is no `charge`, and the best is taken."""
         before = self.taken
         if before is None or before == best:
             return best
         clearly = min(CLEARLY * scores[best], max(charge[before], charge[best]))
-        clearly += self.restless * scores[best]
+        clearly += min(load.utilisation / ASK_ABOVE, 1.0) * self.restless * scores[best]
         if scores[before] <= scores[best] + clearly:
             return before
         idle = scores - charge  # what they would take if nobody waited

@@ -141,8 +141,8 @@ class DeviceLearner:
             everything = np.ones(self.table.choices, dtype=np.bool_)
             allowed = everything if allowed is None else allowed
             return self._made(choosing.choose_blindly(how, allowed, context.uniform), False)
-        scores = self._scores(context)
         charge = self.charge(context.load, context.toll)
+        scores = self._scores(context, charge)
         forced = self.policy.forced_sampling and choosing.must_not_stay_local(self._frame)
         restricted = allowed is not None
         index, tied = choosing.choose_lowest(
@@ -157,7 +157,8 @@ class DeviceLearner:
             return self._made(other, tied, float(scores[other]))
         before = self._habit.taken
         if before is not None and (allowed is None or allowed[before]):
-            index = self._habit.choose(index, scores, charge.sum(axis=0), context.uniform)
+            fees = charge.sum(axis=0)
+            index = self._habit.choose(index, scores, fees, context.load, context.uniform)
         beyond = self._overrun.milliseconds if context.load.joined > 1 else 0.0
         return _charged(self._made(index, tied, float(scores[index])), charge, beyond)
 
@@ -403,13 +404,12 @@ class DeviceLearner:
         state = self._state
         return linear.optimistic(state.mean[0], state.norm[0], state.radius[0], 1.0)
 
-    def _scores(self, context: Context) -> Array:
+    def _scores(self, context: Context, charge: Array | None) -> Array:
         known = self._known if context.known is None else context.known
         if not self._parts:
             return np.zeros(self.table.choices) if known is None else known
         if self._how == choosing.SAMPLED and context.normals is None:
             raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
-        charge = self.charge(context.load, context.toll)
         if charge is not None:
             scores = physical.charged_scores(self._state, 0, charge.sum(axis=0))
         else:
