@@ -298,6 +298,5 @@ def test_a_choice_is_left_for_a_better_one_at_once_where_nobody_waits() -> None:
     assert habit_of(0).choose(1, scores, np.zeros(3), BUSY, 0.5) == 1
     waits = np.array([10.0, 10.0, 0.0])
     assert habit_of(0).choose(1, scores, waits, BUSY, 0.5) == 0
-    assert (
-        habit_of(0).choose(2, scores, 10.0 * waits, BUSY, 0.5) == 2
-    )  # clearly better, however long they wait
+    far = habit_of(0).choose(2, scores, 10.0 * waits, BUSY, 0.5)
+    assert far == 2, "clearly better, however long they wait"
