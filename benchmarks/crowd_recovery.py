@@ -1,8 +1,10 @@
 """A server that is ten times slower for a minute: how soon a crowd is back, on three fleets.
 
-Mean latency over that of the best joint assignment, both in the half minute that begins a minute
-after the server is well again. And how steady choices are: how many devices change theirs within
-100 ms, and how often each does, before the trouble begins.
+Mean latency over that of the best joint assignment, of the 2,000 inferences or so that begin a
+minute after the server is well again. What the best assignment takes then is the mean of all seeds:
+its own luck with waiting is not the question. How large that luck is says the first line of each
+fleet, the best assignment of every seed over that mean. And how steady choices are: how many
+devices change theirs within 100 ms, and how often each does, before the trouble begins.
 """
 
 from __future__ import annotations
@@ -13,13 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from cans.simulation.crowd import CrowdRun, CrowdSettings, most_switching, play_seed, switches
+from cans.simulation.crowd import (
+    ALLOCATED,
+    CrowdSettings,
+    most_switching,
+    play_record,
+    play_seed,
+    switches,
+)
 from cans.simulation.engines.crowd import CrowdRecord
 from cans.simulation.reproduce.claims.intervals import mean_interval
 
-SEEDS = range(97_000, 97_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+SEEDS = range(115_000, 115_000 + int(os.environ.get("CROWD_SEEDS", "3")))
 BEGINS_S, ENDS_S = 20.0, 80.0
-JUDGED_S = (ENDS_S + 60.0, ENDS_S + 90.0)
+BACK_S, JUDGED = ENDS_S + 60.0, 2_000  # from then on, so many inferences
 FLEETS = {
     "8 mixed, load 0.9": CrowdSettings(devices=8, load=0.9),
     "12 Pis, load 0.6": CrowdSettings(devices=12, fleet="rpi5", load=0.6),
@@ -30,11 +39,10 @@ FLEETS = {
 BAR = 1.05
 
 
-def long_enough(what: CrowdSettings) -> CrowdSettings:
-    """As many inferences as the fleet makes until the end, by what it makes in a short run."""
-    trial = play_seed(replace(what, policy="allocated", rounds=20 * what.devices), 0).record
-    per_second = len(trial.picks) / float(np.nanmax(trial.started_s))
-    return replace(what, rounds=int(1.15 * per_second * JUDGED_S[1]))
+def per_second(what: CrowdSettings) -> float:
+    """How many inferences the fleet makes in a second, by a short run."""
+    trial = play_record(replace(what, policy=ALLOCATED, rounds=20 * what.devices), 0)
+    return len(trial.picks) / float(np.nanmax(trial.started_s))
 
 
 def within(record: CrowdRecord, start: float, stop: float) -> float:
@@ -43,21 +51,24 @@ def within(record: CrowdRecord, start: float, stop: float) -> float:
     return float(np.nanmean(record.latency_ms[then]))
 
 
-def judged(run: CrowdRun) -> float:
-    return within(run.record, *JUDGED_S) / within(run.best, *JUDGED_S)
-
-
 def of_fleet(settings: CrowdSettings) -> dict[str, Any]:
-    what = long_enough(replace(settings, policy="cans"))
+    rate = per_second(settings)
+    ends_s = BACK_S + JUDGED / rate
+    what = replace(settings, policy="cans", rounds=int(1.15 * rate * ends_s))
     runs = [play_seed(what, seed, slow_from_s=BEGINS_S, slow_until_s=ENDS_S) for seed in SEEDS]
-    ratios = [judged(each) for each in runs]
+    ours = np.array([within(each.record, BACK_S, ends_s) for each in runs])
+    best = np.array([within(each.best, BACK_S, ends_s) for each in runs])
+    ratios = ours / best.mean()
     steady = [_before(each.record) for each in runs]
     most = [most_switching(each) for each in steady]
-    interval = mean_interval(np.array(ratios))
+    interval = mean_interval(ratios)
     return {
-        "over best, a minute after": [round(each, 3) for each in ratios],
+        "seeds": len(SEEDS),
+        "best over its mean": [float(each) for each in np.sort(best / best.mean())[[0, -1]]],
+        "over best, a minute after": [round(float(each), 3) for each in ratios],
         "mean and 95 % interval": [interval.mean, interval.low, interval.high],
-        "back": sum(each <= BAR for each in ratios),
+        "back": int((ratios <= BAR).sum()),
+        "back, over the best of the same seed": int((ours / best <= BAR).sum()),
         "probes": [each.record.probes for each in runs],
         "most switching in 100 ms": most,
         "steady": sum(each <= max(1, 0.05 * settings.devices) for each in most),
@@ -70,14 +81,13 @@ def run() -> dict[str, Any]:
     for name, settings in FLEETS.items():
         found[name] = of_fleet(settings)
         print(name, found[name], flush=True)
-    return {"seeds": len(SEEDS), **found, "bar": BAR, "bars_met": met(found)}
+    return {**found, "bar": BAR, "bars_met": met(found)}
 
 
 def met(fleets: dict[str, Any]) -> dict[str, bool]:
     """Every run of every fleet is back in time, and was steady before."""
-    every = range(len(SEEDS))
     return {
-        what: all(each[what] == len(every) for each in fleets.values())
+        what: all(each[what] == each["seeds"] for each in fleets.values())
         for what in ("back", "steady")
     }
 

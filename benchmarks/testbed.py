@@ -1,8 +1,9 @@
 """The testbed's bars in one document: `python -m benchmarks.testbed REPORT.json ...`.
 
 Reads the reports that `cans testbed run` has left (fleet, link-change, outage, ...), and writes
-what the bars are about to benchmarks/results/testbed.json. An experiment takes minutes, so running
-them is left to whoever wants to: see docs/testbed.md.
+what the bars are about to benchmarks/results/testbed.json; experiments that are there already and
+not given again stay. An experiment takes minutes, so running them is left to whoever wants to: see
+docs/testbed.md.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Any
 from benchmarks.__main__ import machine, rounded
 
 RESULTS = Path(__file__).parent / "results" / "testbed.json"
-KEPT = ("model", "calibration", "best_fixed", "gap_closed", "excess", "after_change", "outage")
+KEPT = (
+    "model", "calibration", "best_fixed", "gap_closed", "excess", "after_change", "outage",
+    "contention",
+)  # fmt: skip
 
 
 def condensed(report: dict[str, Any]) -> dict[str, Any]:
     """A report without what only its own tables need."""
     experiment = report["experiment"]
     return {
+        "machine": machine(),
         "network": report["network"],
         "mode": experiment["mode"],
         "rounds": experiment["rounds"],
@@ -40,9 +45,9 @@ def condensed(report: dict[str, Any]) -> dict[str, Any]:
 
 def bars(found: dict[str, Any]) -> dict[str, Any]:
     """What was asked of the testbed, and what came out; None: not run."""
-    fleet, change, outage = (
+    fleet, types, change, outage, crowd = (
         found[name]["models"][0] if name in found else None
-        for name in ("fleet", "link-change", "outage")
+        for name in ("fleet", "fleet-types", "link-change", "outage", "contention-free-running")
     )
     calibrated = [
         each["within_15_percent"]
@@ -62,21 +67,27 @@ def bars(found: dict[str, Any]) -> dict[str, Any]:
         and f"{outage['outage']['cans']['answered']} of {outage['outage']['cans']['inferences']}",
         "cans_outage_slowest_over_local (< 2)": outage
         and outage["outage"]["cans"]["slowest_over_local"],
+        "cans_without_types_over_with_first_100 (<= 1.02)": types
+        and types["policies"]["cans (no types)"]["first"]["100"]
+        / types["policies"]["cans"]["first"]["100"],
+        "contention (early_over_linucb <= 0.9, later_over_joint <= 1.1, none refused)": crowd
+        and crowd["contention"]["cans"],
         "devices_within_15_percent": f"{sum(calibrated)} of {len(calibrated)}",
     }
 
 
 def main() -> None:
+    if not sys.argv[1:]:
+        sys.exit("python -m benchmarks.testbed REPORT.json ...")
     found = {}
+    if RESULTS.exists():
+        found = json.loads(RESULTS.read_text(encoding="utf-8"))["experiments"]
     for name in sys.argv[1:]:
         report = json.loads(Path(name).read_text(encoding="utf-8"))
         mode = report["experiment"]["mode"]
         key = report["experiment"]["name"] + ("" if mode == "one-at-a-time" else f"-{mode}")
         found[key] = condensed(report)
-    if not found:
-        sys.exit("python -m benchmarks.testbed REPORT.json ...")
-    document = {"benchmark": "testbed", "machine": machine(), "bars": bars(found)}
-    document = rounded({**document, "experiments": found})
+    document = rounded({"benchmark": "testbed", "bars": bars(found), "experiments": found})
     RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

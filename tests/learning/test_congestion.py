@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from cans.learning import Context, DeviceLearner, Latencies, policy_named
 from cans.learning.congestion import (
     DELAYED,
+    HEEDED,
+    MOST_RESTLESS,
     RESTLESS,
+    SETTLED,
+    Habit,
     Load,
     LoadMeter,
     Overrun,
@@ -20,9 +24,9 @@ from cans.learning.congestion import (
     drained,
     expected_wait,
     not_of_this_moment,
-    stay_with,
     toll,
     usual_wait,
+    wait_at_arrival,
     worth_asking,
 )
 from cans.learning.edge import EdgeAggregator
@@ -86,11 +90,49 @@ def test_a_load_that_is_not_of_this_moment_counts_with_the_usual_wait() -> None:
     assert usual_wait(told._replace(workers=inf)) == usual_wait(Load()) == 0.0
 
 
+def habit_of(row: int, restless: float = 0.0, stayed: int = 0) -> Habit:
+    made = Habit()
+    made.taken, made.restless, made.stayed = row, restless, stayed
+    return made
+
+
 def test_who_has_changed_its_choice_changes_it_again_only_for_more() -> None:
     scores, charge = np.array([100.0, 94.0]), np.array([0.0, 1.0])
-    assert stay_with(0, 1, scores, charge) == 1, "nobody waits: every gain counts"
-    assert stay_with(0, 1, scores, charge, RESTLESS) == 0
-    assert stay_with(0, 1, np.array([100.0, 80.0]), charge, RESTLESS) == 1
+    assert habit_of(0).choose(1, scores, charge, BUSY, 0.5) == 1, "nobody waits: every gain counts"
+    assert habit_of(0, RESTLESS).choose(1, scores, charge, BUSY, 0.5) == 0
+    assert habit_of(0, RESTLESS).choose(1, np.array([100.0, 80.0]), charge, BUSY, 0.5) == 1
+    unused = BUSY._replace(utilisation=0.01)
+    assert habit_of(0, RESTLESS).choose(1, scores, charge, unused, 0.5) == 1, "nobody is disturbed"
+
+
+def test_who_alternates_asks_for_more_each_time_and_forgets_it_again() -> None:
+    habit, asked = Habit(), []
+    for row in (0, 1, 0, 1, 0, 1):
+        habit.took(row)
+        asked.append(habit.restless)
+    assert asked[:3] == pytest.approx([0.0, RESTLESS, 2 * RESTLESS])
+    assert asked[-1] == MOST_RESTLESS
+    for _ in range(2_000):
+        habit.took(1)
+    assert habit.restless < 0.01
+
+
+def test_a_settled_device_seldom_makes_way_for_a_burst() -> None:
+    scores, charge = np.array([60.0, 40.0]), np.array([35.0, 0.0])
+    settled = habit_of(0, stayed=SETTLED)
+    assert settled.choose(1, scores, charge, BUSY, HEEDED) == 0
+    assert settled.choose(1, scores, charge, BUSY, 0.5 * HEEDED) == 1, "one in ten does"
+    assert habit_of(0, stayed=SETTLED - 1).choose(1, scores, charge, BUSY, 0.9) == 1, "not settled"
+    assert settled.choose(1, np.array([90.0, 40.0]), charge + 30.0, BUSY, 0.9) == 1, "twice as long"
+    assert settled.choose(1, scores, 0.1 * charge, BUSY, 0.9) == 1, "it is not the waiting"
+
+
+def test_what_is_worked_off_others_bring_again() -> None:
+    told = Load(wait_ms=0.0, utilisation=0.6, arrivals=60.0, joined=9)
+    usual, later = usual_wait(told), np.array([0.0, 1e4])
+    assert wait_at_arrival(told._replace(wait_ms=usual), later) == pytest.approx([usual, usual])
+    assert wait_at_arrival(told._replace(wait_ms=90.0), later) == pytest.approx([90.0, usual])
+    assert not wait_at_arrival(told, later).any(), "a free server was seen"
 
 
 def test_the_meter_finds_utilisation_and_arrivals() -> None:
@@ -253,7 +295,8 @@ def test_who_is_passed_again_and_again_stays_away_for_a_while() -> None:
 
 def test_a_choice_is_left_for_a_better_one_at_once_where_nobody_waits() -> None:
     scores = np.array([50.0, 49.0, 30.0])
-    assert stay_with(0, 1, scores, np.zeros(3)) == 1
+    assert habit_of(0).choose(1, scores, np.zeros(3), BUSY, 0.5) == 1
     waits = np.array([10.0, 10.0, 0.0])
-    assert stay_with(0, 1, scores, waits) == 0
-    assert stay_with(0, 2, scores, 10.0 * waits) == 2  # clearly better, however long they wait
+    assert habit_of(0).choose(1, scores, waits, BUSY, 0.5) == 0
+    far = habit_of(0).choose(2, scores, 10.0 * waits, BUSY, 0.5)
+    assert far == 2, "clearly better, however long they wait"

@@ -23,6 +23,7 @@ from cans.simulation.engines.crowd_plan import (
     thinking,
     times_of,
 )
+from cans.simulation.engines.crowd_server import Job, Server
 from cans.simulation.worlds.crowded import crowded, pause_of
 from cans.simulation.worlds.named import make_world
 
@@ -100,6 +101,42 @@ def test_in_a_crowd_cans_is_near_the_best_assignment_and_selfishness_costs() -> 
     assert ours < mean_ms(selfish.record, 100)
     assert run.record.toll_ms.max() > 0
     assert not selfish.record.toll_ms.any()
+
+
+def test_a_full_server_refuses_and_the_device_finishes_by_itself() -> None:
+    world = crowded("vgg16", 6, "rpi5")
+    episode = world.episode(60, 3)
+    raw = np.zeros(6, dtype=np.int64)
+    limits = {}
+    for limit in (inf, 2.0):
+        crowd = Crowd(1, assigned=raw, queue_limit=limit)
+        limits[limit] = play(world, policy_named("local"), Hyperparameters(), episode, crowd)
+    assert not limits[inf].refused.any()
+    refused = limits[2.0].refused
+    turned_away = refused.reshape(10, 6).sum(axis=1)  # one runs, one waits, noise may let one pass
+    assert set(turned_away.tolist()) <= {3, 4}
+    assert limits[2.0].wait_ms.max() < limits[inf].wait_ms.max()
+    local = world.front_ms[world.place_of[0], world.table.local]
+    assert (limits[2.0].latency_ms[refused] > local).all(), "the way there was in vain"
+    assert np.isfinite(limits[2.0].latency_ms).all()
+
+
+def test_learners_live_with_refusals() -> None:
+    what = CrowdSettings("vgg16", "cans", 6, 240, fleet="rpi5", load=3.0)
+    run = play_seed(what, 3, queue_limit=1.0)
+    assert run.record.refused.any()
+    assert run.record.refused.mean() < 0.5
+    assert np.isfinite(run.record.latency_ms).all()
+
+
+def test_a_load_that_is_told_late_is_old() -> None:
+    told = {}
+    for tell_s in (0.0, 10.0):
+        server = Server(1.0, 3, tell_s)
+        server.told(0.0)
+        server.reach(Job(0, 50.0, 50.0, 1.0))
+        told[tell_s] = server.told(1.0).wait_ms
+    assert told == {0.0: 50.0, 10.0: 0.0}
 
 
 def test_after_a_slow_spell_the_server_is_used_again() -> None:

@@ -160,6 +160,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "numba_installed", lambda: True)
     monkeypatch.setattr(command, "run_experiments", lambda *_: results(as_claimed))
     monkeypatch.setattr(command, "run_beyond_the_paper", lambda *_: None)
+    monkeypatch.setattr(command, "run_everyone_at_once", lambda *_: None)
 
 
 @pytest.mark.usefixtures("made_up")

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from cans.cli import app
 from cans.errors import InputError
 from cans.testbed.run.experiment import Change, DeviceGroup, Experiment, Link, Outage, PolicyChoice
+from cans.testbed.run.fleet import ProcessFleet
 from cans.testbed.run.layout import seats
+from cans.testbed.run.network import Loopback
 from cans.testbed.run.reading import read_experiment, shipped
 
 GOOD = """
@@ -87,3 +89,19 @@ def test_links_and_servers_change_with_the_rounds() -> None:
     assert experiment.phases() == (0, 10, 20)
     assert [experiment.rates(n)["wifi"] for n in (0, 9, 10, 19, 20)] == [40, 40, 10, 10, 5]
     assert [n for n in range(10) if experiment.server_is_down(n)] == [5, 6]
+
+
+def test_a_policy_may_be_run_without_telling_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cans.testbed.run.fleet.ServerProcess", lambda *_: None)
+    typed, untyped = read_experiment("fleet-types").policies
+    assert (typed.label, untyped.label) == ("cans", "cans (no types)")
+    experiment = read_experiment("fleet-types")
+    words = {}
+    for policy in (typed, untyped):
+        folder = tmp_path / policy.label
+        made = ProcessFleet(experiment, "m", policy, seats(experiment), Loopback({}), folder)
+        words[policy.label] = made._device_words(made.seats[0])
+    assert words["cans"][words["cans"].index("--type") + 1] == "orin-nano"
+    assert "--type" not in words["cans (no types)"]

@@ -12,7 +12,7 @@ from cans.learning.congestion import Load
 class Context(NamedTuple):
     """All that comes from outside when a device chooses: a learner holds no random source."""
 
-    uniform: float = 0.0  # a draw from [0, 1), for policy `random`
+    uniform: float = 0.0  # a draw from [0, 1), for policy `random` and for crowds
     normals: Array | None = None  # d standard normals, for `lints`
     key_frame: bool = False  # an important frame: ANS explores less
     allowed: BoolArray | None = None  # choices that may be taken, at least one; None: all

@@ -47,9 +47,16 @@ ASK_ABOVE = 0.3
 CLEARLY = 0.15
 """A choice is left for one that is better by more than this share, or by more than waiting adds."""
 
-RESTLESS, RESTLESS_KEPT = 0.08, 0.998
-"""A device that has changed its choice asks for so much more before it changes again, and for less
-with every inference: where choices are near each other a fleet settles instead of alternating."""
+RESTLESS, MOST_RESTLESS, RESTLESS_KEPT = 0.08, 0.24, 0.998
+"""With every change of its choice a device asks for so much more before it changes again, up to a
+limit, and for less with every inference: where choices are near each other a fleet settles instead
+of alternating. So much where the server is in use for `ASK_ABOVE` of its time or more, and less
+where it is used less."""
+
+SETTLED, HEEDED, TWICE = 30, 0.1, 2.0
+"""A device that has stayed with its choice for so many inferences leaves it only in this share of
+the cases in which nothing but waiting speaks against it, unless staying costs twice as much: all
+who ask during a burst hear of it, and need not all make way."""
 
 OVERRUN_SHARE, OVERRUN_KEPT = 0.3, 0.95
 """How much the last wait counts in a device's overrun, and how much of that is left after an
@@ -154,14 +161,11 @@ def toll(service: Array, load: Load) -> Array:
     return result
 
 
-def stay_with(before: int, best: int, scores: Array, charge: Array, restless: float = 0.0) -> int:
-    """The choice to take in a crowd: the one of last time, unless the best is clearly better, and
-    the more clearly the more `restless` the device has been. Waits vary from one moment to the
-    next; who follows each of them makes them vary more. Where nobody waits there is no `charge`,
-    and the best is taken."""
-    clearly = min(CLEARLY * scores[best], max(charge[before], charge[best]))
-    clearly += restless * scores[best]
-    return before if scores[before] <= scores[best] + clearly else best
+def wait_at_arrival(load: Load, after_ms: Array) -> Array:
+    """The wait that requests find which are at the server so many milliseconds from now. What is
+    worked off until then others bring again: no less than the usual wait is left."""
+    result: Array = np.maximum(drained(load, after_ms), min(load.wait_ms, usual_wait(load)))
+    return result
 
 
 def worth_asking(load: Load, service_ms: float, round_trip_ms: float, gain_ms: float) -> bool:
@@ -174,6 +178,42 @@ def worth_asking(load: Load, service_ms: float, round_trip_ms: float, gain_ms: f
     spare = max(1.0 - used, SPARE)
     typical = ALIKE * service_ms / (load.workers * spare)
     return typical > 0.0 and used * typical * exp(-gain_ms / typical) > round_trip_ms
+
+
+class Habit:
+    """What a device did last in a crowd, and how readily it leaves that.
+
+    Waits vary from one moment to the next; who follows each of them makes them vary more.
+    """
+
+    def __init__(self) -> None:
+        self.taken: int | None = None
+        self.restless = 0.0  # the more, the oftener and the shorter ago it changed
+        self.stayed = 0  # inferences since then
+
+    def took(self, row: int) -> None:
+        """An inference was made with this choice."""
+        if self.taken is None or row == self.taken:
+            self.stayed += 1
+            self.restless *= RESTLESS_KEPT
+        else:
+            self.stayed = 0
+            self.restless = min(self.restless + RESTLESS, MOST_RESTLESS)
+        self.taken = row
+
+    def choose(self, best: int, scores: Array, charge: Array, load: Load, uniform: float) -> int:
+        """The choice of last time, unless the best is clearly better; `uniform` is a draw from
+        [0, 1). Where nobody uses the server there is no `charge`, and the best is taken."""
+        before = self.taken
+        if before is None or before == best:
+            return best
+        clearly = min(CLEARLY * scores[best], max(charge[before], charge[best]))
+        clearly += min(load.utilisation / ASK_ABOVE, 1.0) * self.restless * scores[best]
+        if scores[before] <= scores[best] + clearly:
+            return before
+        idle = scores - charge  # what they would take if nobody waited
+        burst = idle[before] <= idle[best] and scores[before] <= TWICE * scores[best]
+        return before if burst and self.stayed >= SETTLED and uniform >= HEEDED else best
 
 
 class Overrun:

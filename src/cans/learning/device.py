@@ -12,15 +12,7 @@ from cans.learning.arithmetic import choosing, linear, physical
 from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import (
-    RESTLESS,
-    RESTLESS_KEPT,
-    Load,
-    Overrun,
-    drained,
-    stay_with,
-    toll,
-)
+from cans.learning.congestion import Habit, Load, Overrun, toll, wait_at_arrival
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
@@ -89,8 +81,7 @@ class DeviceLearner:
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._frame = 0
         self._overrun = Overrun()
-        self._taken: int | None = None  # the last choice that was made in a crowd
-        self._restless = 0.0  # the more, the shorter ago that changed
+        self._habit = Habit()
         self._worked_at = 0.0  # when this device last saw the server do most of the model
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
@@ -156,8 +147,8 @@ class DeviceLearner:
             everything = np.ones(self.table.choices, dtype=np.bool_)
             allowed = everything if allowed is None else allowed
             return self._made(choosing.choose_blindly(how, allowed, context.uniform), False)
-        scores = self._scores(context)
         charge = self.charge(context.load, context.toll)
+        scores = self._scores(context, charge)
         forced = self.policy.forced_sampling and choosing.must_not_stay_local(self._frame)
         restricted = allowed is not None
         index, tied = choosing.choose_lowest(
@@ -170,9 +161,10 @@ class DeviceLearner:
             if other != index and scores[other] == inf:  # it was left out: its bound is no score
                 return self._made(other, tied, float(self._state.physics.low[0, :, other].sum()))
             return self._made(other, tied, float(scores[other]))
-        before = self._taken
+        before = self._habit.taken
         if before is not None and (allowed is None or allowed[before]):
-            index = stay_with(before, index, scores, charge.sum(axis=0), self._restless)
+            fees = charge.sum(axis=0)
+            index = self._habit.choose(index, scores, fees, context.load, context.uniform)
         beyond = self._overrun.milliseconds if context.load.joined > 1 else 0.0
         return _charged(self._made(index, tied, float(scores[index])), charge, beyond)
 
@@ -200,9 +192,7 @@ class DeviceLearner:
         """How long a request waited for a worker, beside what was assumed when it was chosen."""
         if not self.load_aware:
             return
-        changed = self._taken is not None and self._taken != choice.row
-        self._restless = RESTLESS if changed else RESTLESS_KEPT * self._restless
-        self._taken = choice.row
+        self._habit.took(choice.row)
         if choice.row == self.table.local:
             self._overrun.stayed()
         else:
@@ -374,7 +364,7 @@ class DeviceLearner:
         part = self._parts["server"]
         service = self._state.mean[0, part.number]
         way = self._state.mean[0].sum(axis=0) - service  # before a request is at the server
-        expected = drained(load, np.maximum(way, 0.0))
+        expected = wait_at_arrival(load, np.maximum(way, 0.0))
         expected += self._overrun.milliseconds if load.joined > 1 else 0.0
         wait = np.where(self._state.informative[part.number], expected, 0.0)
         return np.stack([wait, share * toll(service, load)])
@@ -424,13 +414,12 @@ class DeviceLearner:
         state = self._state
         return linear.optimistic(state.mean[0], state.norm[0], state.radius[0], 1.0)
 
-    def _scores(self, context: Context) -> Array:
+    def _scores(self, context: Context, charge: Array | None) -> Array:
         known = self._known if context.known is None else context.known
         if not self._parts:
             return np.zeros(self.table.choices) if known is None else known
         if self._how == choosing.SAMPLED and context.normals is None:
             raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
-        charge = self.charge(context.load, context.toll)
         if charge is not None:
             scores = physical.charged_scores(self._state, 0, charge.sum(axis=0))
         else:

@@ -138,18 +138,22 @@ def most_switching(record: CrowdRecord, since: int = 0, within_s: float = 0.1) -
 
 def play_seed(what: CrowdSettings, seed: int, **changes: Any) -> CrowdRun:
     """One run; `changes` are those of `Crowd`."""
+    best = play_record(replace(what, policy=ALLOCATED), seed, **changes)
+    record = best if what.method is None else play_record(what, seed, **changes)
+    points = np.asarray(what.make_world().table.point_of)[record.picks]
+    return CrowdRun(seed, record, best, points)
+
+
+def play_record(what: CrowdSettings, seed: int, **changes: Any) -> CrowdRecord:
+    """What happens under one policy, or at the best joint assignment."""
     world = what.make_world()
     episode, crowd = draw(what, world, seed)
     crowd = replace(crowd, **changes)
-    fixed = planned(what, crowd)
-    best = play(world, POLICIES["local"], what.hyperparameters, episode, fixed)
     policy = what.method
     if policy is None:
-        record = best
-    else:
-        seen = grouped(world, episode) if policy.grouped else world
-        record = play(seen, policy, what.hyperparameters, episode, crowd)
-    return CrowdRun(seed, record, best, np.asarray(world.table.point_of)[record.picks])
+        return play(world, POLICIES["local"], what.hyperparameters, episode, planned(what, crowd))
+    seen = grouped(world, episode) if policy.grouped else world
+    return play(seen, policy, what.hyperparameters, episode, crowd)
 
 
 def draw(what: CrowdSettings, world: World, seed: int) -> tuple[Episode, Crowd]:

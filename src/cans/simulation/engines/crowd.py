@@ -47,6 +47,8 @@ class Crowd:
     # the two: all devices ask at once, and again when all have their answers
     quotes: bool = True  # devices may ask for the present wait, and reserve
     quote_ms: float = 2.0  # what a question takes where no front-end runs meanwhile
+    tell_s: float = 0.2  # how old the load is at most that is told in passing
+    queue_limit: float = inf  # of requests that wait or run; one more is refused
     toll: float = 1.0  # the share of the toll that devices pay; 0: selfish
     slow_from_s: float = inf  # the server takes `slow_factor` times as long ...
     slow_until_s: float = inf  # ... until here
@@ -64,6 +66,7 @@ class CrowdRecord(NamedTuple):
     wait_ms: Array  # for a worker
     toll_ms: Array  # that the choice was charged
     quoted: BoolArray
+    refused: BoolArray  # by a full server; the device finished by itself
     probes: int  # requests sent for the server's sake
     uploads: int
 
@@ -77,6 +80,8 @@ class _Inference:
     service: float
     sent: float = 0.0  # milliseconds before it is at the server
     waited: float = 0.0
+    refused: bool = False
+    rest: float = 0.0  # milliseconds of finishing on the device what the server refused
     probe: bool = False  # nobody waits for the answer
 
 
@@ -95,7 +100,7 @@ class _Play:
         self.edge = EdgeAggregator(policy, numbers)
         self.learners = new_learners(world, policy, numbers)
         enrol(self.learners, self.edge, episode)
-        self.server = Server(crowd.workers, world.devices)
+        self.server = Server(crowd.workers, world.devices, crowd.tell_s, crowd.queue_limit)
         self.seen: dict[tuple[int, PoolKey], int] = {}
         self.running: dict[int, _Inference] = {}
         self.events: list[tuple[float, int, int, int]] = []
@@ -111,6 +116,7 @@ class _Play:
             wait_ms=np.zeros(rounds),
             toll_ms=np.zeros(rounds),
             quoted=np.zeros(rounds, dtype=np.bool_),
+            refused=np.zeros(rounds, dtype=np.bool_),
             probes=0,
             uploads=0,
         )
@@ -245,12 +251,22 @@ class _Play:
 
     def _reach(self, time: float, number: int) -> None:
         each = self.running[number]
+        if self.server.refuses(number):
+            self._refuse(time, number, each)
+            return
         slow = self.crowd.slow_from_s <= time < self.crowd.slow_until_s
         each.service *= self.crowd.slow_factor if slow else 1.0
         place = self.world.place_of[each.device]
         usual = float(self.world.server_ms[place, each.choice.row])
         expected = usual * (self.crowd.slow_factor if slow else 1.0)
         self._run(self.server.reach(Job(number, expected, each.service, time)), time)
+
+    def _refuse(self, time: float, number: int, each: _Inference) -> None:
+        """The device goes on from the tensors it has; for a probe nobody waits."""
+        front = self.world.front_ms[self.world.place_of[each.device]]
+        left = float(front[self.world.table.local] - front[each.choice.row])
+        each.refused, each.rest = True, 0.0 if each.probe else left
+        self.at(time + 1e-3 * each.rest, FINISH, number)
 
     def _run(self, job: Job | None, time: float) -> None:
         if job is not None:
@@ -269,25 +285,29 @@ class _Play:
         began = time if each.probe else float(self.record.started_s[number])
         if not each.probe:
             offloads = each.choice.row != self.world.table.local
-            server = each.waited + each.service if offloads else 0.0
-            self.record.wait_ms[number] = each.waited
-            self.record.latency_ms[number] = (each.sent if offloads else each.front) + server
+            server = each.rest if each.refused else each.waited + each.service
+            self.record.wait_ms[number], self.record.refused[number] = each.waited, each.refused
+            self.record.latency_ms[number] = each.sent + server if offloads else each.front
             if self.crowd.pauses is not None:
                 self._again(time, each.device)
         if self.crowd.assigned is not None:
             return
         learner = self.learners[each.device]
-        queue = 0.0 if learner.load_aware else each.waited
-        report = float(self.world.report[each.device])
-        latencies = Latencies(
-            each.front * report, each.link * report, (each.service + queue) * report
-        )
-        if not each.probe:
+        if not each.probe and not each.refused:
             learner.observe_wait(each.choice, each.waited)
+        latencies = self._measured(each, learner.load_aware)
         uploads = learner.observe(each.choice, latencies, began)
         if each.choice.row == self.world.table.local and learner.wants_probe(began):
             uploads += learner.observe_probe([timed_probe(self.world, self.episode, number)], began)
         self._deliver(each.device, uploads, began)
+
+    def _measured(self, each: _Inference, load_aware: bool) -> Latencies:
+        """What the device tells of an inference. Of one that was refused nobody timed the way."""
+        report = float(self.world.report[each.device])
+        if each.refused:
+            return Latencies(front=each.front * report)
+        server = each.service + (0.0 if load_aware else each.waited)
+        return Latencies(each.front * report, each.link * report, server * report)
 
     def _deliver(self, device: int, uploads: Sequence[Upload], time: float) -> None:
         self.uploads += len(uploads)

@@ -12,9 +12,6 @@ WORK_S, WORK_SOONER_S = 10.0, 1.0
 """Between requests that are sent for the server's sake, of all devices: so long, and while devices
 take it for well again."""
 
-TELL_S = 0.2
-"""The load that is told in passing is at most so old; only a quote is of this moment."""
-
 
 class Job(NamedTuple):
     """A request at the server."""
@@ -28,8 +25,13 @@ class Job(NamedTuple):
 class Server:
     """Time, in seconds, comes from whoever drives it."""
 
-    def __init__(self, workers: float, joined: int) -> None:
+    def __init__(
+        self, workers: float, joined: int, tell_s: float = 0.2, queue_limit: float = inf
+    ) -> None:
+        """The load that is told in passing is at most `tell_s` old; only a quote is of this moment.
+        Of more than `queue_limit` requests that wait or run the last is refused."""
         self.workers = workers
+        self._tell_s, self._queue_limit = tell_s, queue_limit
         self._joined = joined
         self._meter = LoadMeter(workers)
         self._queue: deque[Job] = deque()
@@ -48,6 +50,13 @@ class Server:
             return False
         self._worked_at = time
         return True
+
+    def refuses(self, number: int) -> bool:
+        """Whether a request that arrives now is turned away."""
+        full = len(self._queue) + len(self._running) >= self._queue_limit
+        if full:
+            self._announced.pop(number, None)
+        return full
 
     def reach(self, job: Job) -> Job | None:
         """A request arrives; returns it if it starts at once."""
@@ -85,6 +94,6 @@ class Server:
 
     def told(self, time: float) -> Load:
         """As everybody was last told."""
-        if time - self._told_at >= TELL_S:
+        if time - self._told_at >= self._tell_s:
             self._told, self._told_at = self.load(time), time
         return self._told

@@ -16,6 +16,12 @@ from cans.errors import InputError
 from cans.simulation.commands import progress_bar
 from cans.simulation.engines.compiled import numba_installed
 from cans.simulation.reproduce.beyond.bars import judge_bars
+from cans.simulation.reproduce.beyond.crowded import (
+    Crowds,
+    crowd_runs,
+    everyone_at_once,
+    run_crowds,
+)
 from cans.simulation.reproduce.beyond.section import beyond_document, beyond_the_paper
 from cans.simulation.reproduce.beyond.studies import Beyond, load_grids, run_beyond
 from cans.simulation.reproduce.claims.bar import Bar
@@ -49,8 +55,9 @@ def reproduce(
         started = time.perf_counter()
         beyond = run_beyond_the_paper(quick, workers)
         elapsed = time.perf_counter() - started
+        crowds = run_everyone_at_once(quick)
         prototype = measure(folder / "prototype", quick) if measure is not None else None
-        judgements, bars = write_report(results, folder, beyond, prototype)
+        judgements, bars = write_report(results, folder, beyond, prototype, crowds)
     _print_summary(judgements, results.seeds)
     if prototype is not None:
         _print_verdicts("The paper's prototype, on real processes", prototype.judgements)
@@ -90,11 +97,19 @@ def run_beyond_the_paper(quick: bool, workers: Workers | None = None) -> Beyond:
         return run_beyond(wanted, advance, workers)
 
 
+def run_everyone_at_once(quick: bool) -> Crowds:
+    """World `crowded`, whose inferences overlap: an event simulation on this machine."""
+    wanted = crowd_runs(quick)
+    with progress_bar(f"everyone at once: {len(wanted)} settings", sum(wanted.values())) as advance:
+        return run_crowds(wanted, advance)
+
+
 def write_report(
     results: Results,
     folder: Path,
     beyond: Beyond | None = None,
     prototype: Prototype | None = None,
+    crowds: Crowds | None = None,
 ) -> tuple[list[Judgement], list[Bar]]:
     """Judge and draw; returns the judgements of world `paper`, and the bars of our own policy."""
     paper, literal = (
@@ -111,6 +126,8 @@ def write_report(
         sections.append(beyond_the_paper(beyond, bars))
         text = json.dumps(beyond_document(beyond, bars), indent=2, ensure_ascii=False)
         (folder / "beyond.json").write_text(text + "\n", "utf-8")
+    if crowds is not None:
+        sections.append(everyone_at_once(crowds))
     (folder / "figures").mkdir()
     for figure in (figure for section in sections for figure in section.figures):
         (folder / "figures" / f"{figure.name}.svg").write_text(figure_svg(figure), "utf-8")

@@ -78,6 +78,7 @@ class PolicyChoice:
     beta_ms: float | None = None
     alpha: float | None = None
     ridge: float | None = None
+    types: bool = True  # tell its devices' types; otherwise the server finds groups by itself
 
     def __post_init__(self) -> None:
         policy = find_policy(self.name)
@@ -87,6 +88,7 @@ class PolicyChoice:
         Hyperparameters(**given)
         if not self.label:
             extra = "" if self.beta_ms is None else f"(beta {self.beta_ms:g})"
+            extra += "" if self.types else " (no types)"
             object.__setattr__(self, "label", f"{self.name}{extra}")
 
     def numbers(self) -> dict[str, float | None]:

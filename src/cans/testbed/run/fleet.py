@@ -81,7 +81,8 @@ class ProcessFleet:
     def _device_words(self, seat: DeviceSeat) -> list[str]:
         group, seed = seat.group, self.experiment.seed * 1000 + seat.index
         words = ["device", "--obey", "--server", self.address, "--model", self.model]
-        words += ["--type", group.type, "--network", group.network, "--name", seat.name]
+        words += ["--type", group.type] if self.policy.types else []
+        words += ["--network", group.network, "--name", seat.name]
         words += ["--state", str(self._folder / seat.name), "--seed", str(seed)]
         words += ["--slowdown", repr(group.slowdown)]
         pace = self._network.pace_of(seat.index)
