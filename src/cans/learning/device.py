@@ -82,6 +82,7 @@ class DeviceLearner:
         self._frame = 0
         self._overrun = Overrun()
         self._habit = Habit()
+        self._looked_at: int | None = None  # the last choice, if it was made to look at it
         self._worked_at = 0.0  # when this device last saw the server do most of the model
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
@@ -155,18 +156,21 @@ class DeviceLearner:
             scores, allowed if allowed is not None else _NOBODY_ASKED, restricted, forced
         )
         self.tied += tied
-        if charge is None or context.load is None:
-            among = allowed if allowed is not None else _NOBODY_ASKED
-            other = choosing.glance(self._state, 0, index, among, restricted)
-            if other != index and scores[other] == inf:  # it was left out: its bound is no score
-                return self._made(other, tied, float(self._state.physics.low[0, :, other].sum()))
-            return self._made(other, tied, float(scores[other]))
+        fees = np.zeros(self.table.choices) if charge is None else charge.sum(axis=0)
         before = self._habit.taken
-        if before is not None and (allowed is None or allowed[before]):
-            fees = charge.sum(axis=0)
+        may_stay = before is not None and (allowed is None or bool(allowed[before]))
+        if charge is not None and context.load is not None and may_stay:
             index = self._habit.choose(index, scores, fees, context.load, context.uniform)
+        among = allowed if allowed is not None else _NOBODY_ASKED
+        other = choosing.glance(self._state, 0, index, among, restricted, fees)
+        self._looked_at = other if other != index else None
+        score = float(scores[other])
+        if score == inf:  # it was left out: its bound is no score
+            score = float(self._state.physics.low[0, :, other].sum() + fees[other])
+        if charge is None or context.load is None:
+            return self._made(other, tied, score)
         beyond = self._overrun.milliseconds if context.load.joined > 1 else 0.0
-        return _charged(self._made(index, tied, float(scores[index])), charge, beyond)
+        return _charged(self._made(other, tied, score), charge, beyond)
 
     def observe(
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
@@ -192,7 +196,8 @@ class DeviceLearner:
         """How long a request waited for a worker, beside what was assumed when it was chosen."""
         if not self.load_aware:
             return
-        self._habit.took(choice.row)
+        if choice.row != self._looked_at:  # a look is no change of one's mind
+            self._habit.took(choice.row)
         if choice.row == self.table.local:
             self._overrun.stayed()
         else:

@@ -46,12 +46,13 @@ def choose_lowest(
 
 
 def glance(
-    state: LearnerState, device: int, pick: int, allowed: BoolArray, restricted: bool
+    state: LearnerState, device: int, pick: int, allowed: BoolArray, restricted: bool, charge: Array
 ) -> int:
-    """`pick`, or now and then an allowed choice near it that may be better than it looks."""
+    """`pick`, or now and then an allowed choice near it that may be better than it looks; `charge`
+    comes on top of each."""
     if not state.choices.used:
         return pick
-    other = look(state, device, pick)
+    other = look(state, device, pick, charge)
     if restricted and not allowed[other]:
         return pick
     return other

@@ -272,13 +272,14 @@ def suspicion(state: LearnerState, device: int, part: int) -> float:
     return float(np.sqrt(min(max(square, 0.0), LARGEST * LARGEST)))
 
 
-def look(state: LearnerState, device: int, pick: int) -> int:
+def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     """The choice that is worth a look now in the place of `pick`, or `pick`: what a look is
-    expected to save, if as many inferences follow as were made so far, exceeds what it costs."""
+    expected to save, if as many inferences follow as were made so far, exceeds what it costs.
+    `charge` comes on top of each choice."""
     if not mature(state, device, 0.0) or not its_turn(state, device):
         return pick
     physics, choices = state.physics, state.choices
-    mean = state.mean[device].sum(axis=0)
+    mean = state.mean[device].sum(axis=0) + charge
     variance, inferences = np.zeros_like(mean), np.inf
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
@@ -291,8 +292,8 @@ def look(state: LearnerState, device: int, pick: int) -> int:
             inferences = min(inferences, made)
     error, worse = np.sqrt(np.maximum(variance, 1e-12)), mean - mean[pick]
     near = physics.offered & (worse <= AT_MOST * mean[pick])
-    best = max(float(mean[pick]), float(choices.seen[device, pick]))
-    slow = too_slow(state, device, np.zeros_like(mean), best)
+    best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
+    slow = too_slow(state, device, charge, best)
     near = near & affordable(state, device, mean) & ~slow
     near[pick] = False
     most, found = WORTHWHILE * mean[pick], pick

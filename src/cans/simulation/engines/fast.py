@@ -154,7 +154,7 @@ def select(
         scores = known + learned
     forced = rules.forced_sampling and must_not_stay_local(frame)
     pick, tied = choose_lowest(scores, allowed, truth.restricted, forced)
-    pick = glance(state, device, pick, allowed, truth.restricted)
+    pick = glance(state, device, pick, allowed, truth.restricted, np.zeros_like(expected))
     record.ties[0] += tied
     predicted = known[pick]
     for part in range(rules.parts):
