@@ -24,7 +24,8 @@ def yield_checks(policy: Policy) -> Iterator[Law]:
     """Every law that says something about this policy, in the order to read them."""
     yield choosing.chooses_what_is_allowed
     yield choosing.is_deterministic
-    if policy.choose in (Choose.OPTIMISTIC, Choose.SAMPLED):  # it compares scores
+    compares = policy.choose in (Choose.OPTIMISTIC, Choose.SAMPLED)  # scores
+    if compares and not any(part.bends for part in policy.parts):  # equal features, equal scores
         yield choosing.ties_take_the_lower_index
     if not policy.parts:
         return
