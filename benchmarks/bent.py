@@ -93,8 +93,8 @@ def run() -> dict[str, Any]:
             dear = int((dearest > PICK_BAR).sum()) if world != CHANGING else 0
             met[place] = bool(interval.high <= COLD_BAR and not dear)
             cold[place] = (
-                f"{interval.mean:.2f} % (to {interval.high:.2f}); dearest pick {dearest.max():.1f}x,"
-                f" above {PICK_BAR:g}x in {dear} of {len(SEEDS)}{'' if met[place] else '  missed'}"
+                f"{interval.mean:.2f} % (to {interval.high:.2f}); "
+                f"dearest pick {dearest.max():.1f}x, above {PICK_BAR:g}x in {dear} of {len(SEEDS)}{'' if met[place] else '  missed'}"
             )
             print(place, cold[place], flush=True)
     for world in BENT:
