@@ -92,9 +92,10 @@ def run() -> dict[str, Any]:
             place, interval = f"cold start {world} {model}", mean_interval(first)
             dear = int((dearest > PICK_BAR).sum()) if world != CHANGING else 0
             met[place] = bool(interval.high <= COLD_BAR and not dear)
+            verdict = "" if met[place] else "  missed"
             cold[place] = (
-                f"{interval.mean:.2f} % (to {interval.high:.2f}); "
-                f"dearest pick {dearest.max():.1f}x, above {PICK_BAR:g}x in {dear} of {len(SEEDS)}{'' if met[place] else '  missed'}"
+                f"{interval.mean:.2f} % (to {interval.high:.2f}); dearest pick "
+                f"{dearest.max():.1f}x, above {PICK_BAR:g}x in {dear} of {len(SEEDS)}{verdict}"
             )
             print(place, cold[place], flush=True)
     for world in BENT:
