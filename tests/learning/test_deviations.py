@@ -10,6 +10,8 @@ import pytest
 from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTable, policy_named
 from cans.learning.arithmetic import deviations, pooling
 from cans.learning.arithmetic.arrays import new_pools
+from cans.learning.choice import Context
+from cans.learning.congestion import Load
 from cans.learning.messages import DeviceIdentity
 from cans.learning.policies import ABLATIONS, POLICIES
 from cans.learning.statistics import SufficientStatistics
@@ -143,7 +145,7 @@ def bent_truth():
     return front, link, 20.0 * (1.0 - WORK)
 
 
-def test_what_bends_is_found_and_a_straight_line_does_not_find_it() -> None:
+def test_what_bends_is_found() -> None:
     truth = bent_truth()
     total = sum(truth)
     picks, learners, _ = played(CANS, truth, 600)
@@ -193,6 +195,91 @@ def test_looks_become_rarer() -> None:
         learner.observe(4, Latencies(*(float(ms[4]) for ms in truth)), float(t))
     early, late = sum(turns[:200]), sum(turns[200:])
     assert 0 < late < early <= 2 * np.sqrt(2 * 200)
+
+
+def taught() -> DeviceLearner:
+    """Alone, after two hundred inferences with the sixth choice, and of the others only guesses."""
+    learner, edge = DeviceLearner(table(), CANS), EdgeAggregator(CANS)
+    rng = np.random.default_rng(5)
+    for upload in learner.join([(row, 100.0 * float(WORK[row])) for row in (8, 1, 3, 5)]):
+        learner.adopt(edge.merge(upload))
+    for t in range(200):
+        learner.get_ready()
+        times = (float(ms[5] * rng.lognormal(0.0, 0.05)) for ms in near_tie())
+        for upload in learner.observe(5, Latencies(*times), float(t)):
+            learner.adopt(edge.merge(upload, float(t)))
+    learner.get_ready()
+    return learner
+
+
+def near_tie():
+    """Every choice takes about as long as the others."""
+    return 100.0 * WORK, np.where(WORK < 1.0, 5.0, 0.0), 100.0 * (1.0 - WORK)
+
+
+def test_what_is_expected_to_be_saved_is_that_of_a_normal_deviate() -> None:
+    """Against the mean of many draws, also where the choice is expected to be better."""
+    draws = np.random.default_rng(2).standard_normal(400_000)
+    for worse in (-3.0, -1.0, 0.0, 1.0, 2.5):
+        saved = np.maximum(draws - worse, 0.0).mean()
+        assert deviations.improvement(worse) == pytest.approx(saved, abs=4e-3)
+
+
+def test_suspicion_falls_where_the_line_fits_and_stays_where_nothing_was_seen() -> None:
+    nobody = DeviceLearner(table(), STRAIGHT)
+    assert not nobody._state.choices.used
+    fits, rng = DeviceLearner(table(), CANS), np.random.default_rng(5)
+    fits.join([])
+    fits.get_ready()
+    assert deviations.suspicion(fits._state, 0, 0) == pytest.approx(deviations.SUSPECTED)
+    for t in range(400):
+        row = int(rng.integers(9))
+        straight = (100.0 * WORK[row], 10.0, 20.0 * (1.0 - WORK[row]))
+        fits.observe(row, Latencies(*(ms * rng.lognormal(0.0, 0.05) for ms in straight)), float(t))
+        fits.get_ready()
+    assert deviations.suspicion(fits._state, 0, 0) < 0.6 * deviations.SUSPECTED
+
+
+def test_what_was_surely_too_slow_is_out_unless_the_others_wait_for_long() -> None:
+    learner = taught()
+    state = learner._state
+    state.choices.least[0, 2] = 1000.0
+    nothing, wait = np.zeros(9), np.full(9, 2000.0)
+    assert deviations.too_slow(state, 0, nothing, 50.0).tolist() == [c == 2 for c in range(9)]
+    wait[2] = 0.0
+    assert not deviations.too_slow(state, 0, wait, 1000.0)[2]
+
+
+def test_a_look_is_no_change_of_habit() -> None:
+    """Also on a server that tells its load: the choice before it is the one to come back to."""
+    learner, busy = taught(), Load(wait_ms=1.0, joined=2, arrivals=1e-4, utilisation=0.2)
+    rng, looks = np.random.default_rng(6), 0
+    for t in range(300):
+        choice = learner.select(Context(load=busy, uniform=0.5))
+        looked = learner._looked_at is not None
+        before = learner._habit.taken
+        learner.observe_wait(choice, 1.0)
+        if looked:
+            looks += 1
+            assert learner._habit.taken == before
+        else:
+            assert learner._habit.taken == choice.row
+        times = (float(ms[choice.row] * rng.lognormal(0.0, 0.05)) for ms in near_tie())
+        learner.observe(choice, Latencies(*times), 200.0 + t)
+    assert 0 < looks < 30
+
+
+def test_choices_are_looked_into_when_a_twentieth_more_is_known() -> None:
+    learner = taught()
+    state = learner._state
+    state.choices.tested[0, 0] = state.synced[0, 0, -1] + state.local[0, 0, -1]
+    state.local[0, 0, -1] += 1.0
+    assert not deviations.is_due(state, 0, 0)
+    state.local[0, 0, -1] += 0.06 * state.choices.tested[0, 0]
+    assert deviations.is_due(state, 0, 0)
+    assert not deviations.is_due(state, 0, 0)
+    learner.observe(5, Latencies(5000.0, 20.0, 10.0), 300.0)
+    assert state.choices.tested[0, 0] == 0.0, "what is far slower is looked into at once"
 
 
 def test_nothing_is_looked_at_that_could_cost_three_times_the_best() -> None:
