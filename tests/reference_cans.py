@@ -416,6 +416,8 @@ class Part:
     bends: bool = False
     tau: float = 0.0  # spread of the choices about the line
     tested: int = 0  # observations when that was last looked into
+    pending: int = 0  # observations since the last estimate
+    stale: bool = True  # an estimate is due
     average: np.ndarray | float = 0.0  # of every choice then, 0 if not known ...
     variance: np.ndarray | float = 0.0  # ... and how uncertain it is
 
@@ -428,6 +430,8 @@ class Part:
         if z > 5 and choice is not None:
             self.tested = 0
         self.remember(x, y, expected, z, choice)
+        self.pending += 1
+        self.stale |= self.pending >= 0.01 * len(self.own) or self.rarity(z) > 3
         self.credit = min(self.credit + 0.005, 5.0)
         startling = self.credit >= 1 and self.rarity(z) > 4
         self.credit -= startling
@@ -510,6 +514,7 @@ class Part:
             self.slower, self.faster, self.apart = 0.0, 0.0, False
             self.pace = 1.0
         self.copy = pool.rows
+        self.stale = True
         self.see(pool)
         self.heard = max(pool.time, self.heard)
 
@@ -611,6 +616,7 @@ class Part:
                 self.see(pool)  # never told what it sent itself
         self.buffer = self.buffer[self.on_its_way :]
         self.on_its_way = None
+        self.stale = True
         return sent
 
 
@@ -796,10 +802,13 @@ def cans(
         uploads.append(arrived if t == 0 else 0)
         frames[m] += 1
         pull(m)
-        due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
-        if any(due):
+        if any(part.stale for part in parts):
+            due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
+            if any(due):
+                for part in parts:
+                    part.note_slow()
             for part in parts:
-                part.note_slow()
+                part.stale, part.pending = False, 0
         p = choose(parts, viable)
         picks.append(p)
         for i, part in enumerate(parts):  # with delivery `next-contact`

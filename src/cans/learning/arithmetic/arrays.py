@@ -63,7 +63,8 @@ class Physics(NamedTuple):
     latest: Array  # (devices, parts, d)           a weighted row that `root` does not have yet
     updates: IntArray  # (devices, parts)          rows that were added to `root` one by one
     low: Array  # (devices, parts, choices)        lower confidence bound of the latency
-    stale: BoolArray  # (devices, parts)           something was learned since the last estimate
+    stale: BoolArray  # (devices, parts)           an estimate is due
+    pending: Array  # (devices, parts)             observations of its own since the last one
     scores: Array  # (devices, choices)            of the last estimate, where nobody waits
 
 
@@ -253,6 +254,7 @@ def no_physics() -> Physics:
         updates=np.zeros((0, 0), dtype=np.int64),
         low=np.zeros((0, 0, 0)),
         stale=np.zeros((0, 0), dtype=np.bool_),
+        pending=series,
         scores=series,
     )
 

@@ -107,6 +107,7 @@ def _physics(
         updates=np.full((devices, parts), ANEW, dtype=np.int64),
         low=np.zeros((devices, parts, choices)),
         stale=np.ones((devices, parts), dtype=np.bool_),
+        pending=np.zeros((devices, parts)),
         scores=np.zeros((devices, choices)),
     )
     mark_viable(physics, considered(table, policy.physical.codecs))

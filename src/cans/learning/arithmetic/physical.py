@@ -95,6 +95,10 @@ WORTH_TRYING, WELL_KNOWN, TOO_MUCH = 0.1, 0.2, 3.0
 """A choice that was left out is tried if it may save a tenth of the best one's latency, once the
 best one is known to a fifth, unless it could cost three times as much."""
 
+LITTLE, NOTABLE = 0.01, 3.0
+"""One observation of a hundred changes hardly any estimate: those of a device that has more wait
+for each other, unless one has a standardised residual beyond this."""
+
 LEAP = 1e4
 """Growth of what is known along a row by one observation beyond which norms are computed anew: a
 difference of two numbers so unequal has lost too many digits."""
@@ -191,10 +195,13 @@ def learn_beside(
     elif state.awaited[device, part] > 1.0:
         state.awaited[device, part] -= 1.0
     state.credit[device, part] = credit
-    if physics.stale[device, part]:  # there is more that is new than this
+    pending = float(physics.pending[device, part]) + 1.0
+    if pending > 1.0 or physics.stale[device, part]:  # there is more that is new than this
         physics.updates[device, part] = ANEW
     else:
         physics.latest[device, part] = sqrt(weight) * per_ms[square:-3]
+    physics.pending[device, part] = pending
+    if pending >= LITTLE * physics.own[device, part, -1] or abs(rarity) > NOTABLE:
         physics.stale[device, part] = True
     return weight
 
@@ -474,14 +481,16 @@ def predict(state: LearnerState, device: int) -> None:
 
 
 def refresh(state: LearnerState, device: int) -> None:
-    """Before a choice: estimate and score anew what has changed since last time. All parts go
-    through it together: a few large operations take less time than many small ones."""
+    """Before a choice: estimate and score anew, if something of weight has changed since last time.
+    All parts go through it together: a few large operations take less time than many small ones."""
     physics = state.physics
     if np.count_nonzero(physics.stale[device]) == 0:
         return
     for part in range(state.rows.shape[0]):
-        if state.choices.used and state.choices.spread[device, part] > 0.0:
-            physics.stale[device, part] = True  # its line was replaced by what deviates from it
+        bent = state.choices.used and state.choices.spread[device, part] > 0.0
+        if bent or physics.pending[device, part] > 0.0:  # bent: its line was replaced
+            physics.stale[device, part] = True
+    physics.pending[device] = 0.0
     update_roots(state, device)
     for part in range(state.rows.shape[0]):
         if physics.stale[device, part] and physics.updates[device, part] >= ANEW:
