@@ -65,9 +65,10 @@ def note_choice(
     Averages are of one size of the input alone, the largest: at others a choice deviates by the
     same share."""
     if state.choices.largest[0]:
-        paced = latency / state.physics.pace[device, part]
-        for power in range(3):
-            holders[device, part, power, choice] += paced**power
+        sums, paced = holders[device, part], latency / float(state.physics.pace[device, part])
+        sums[0, choice] += 1.0
+        sums[1, choice] += paced
+        sums[2, choice] += paced * paced
 
 
 def note_own(
@@ -75,8 +76,10 @@ def note_own(
 ) -> None:
     """The same for what a device keeps of its own, as `physical.remember` has it."""
     if state.choices.largest[0]:
-        for power in range(3):
-            state.choices.own[device, part, power, choice] += worth * latency**power
+        sums = state.choices.own[device, part]
+        sums[0, choice] += worth
+        sums[1, choice] += worth * latency
+        sums[2, choice] += worth * latency * latency
 
 
 def tells_of_a_choice(state: LearnerState, device: int, part: int) -> bool:
@@ -276,7 +279,7 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     """The choice that is worth a look now in the place of `pick`, or `pick`: what a look is
     expected to save, if as many inferences follow as were made so far, exceeds what it costs.
     `charge` comes on top of each choice."""
-    if not mature(state, device, 0.0) or not its_turn(state, device):
+    if not its_turn(state, device) or not mature(state, device, 0.0):
         return pick
     physics, choices = state.physics, state.choices
     mean = state.mean[device].sum(axis=0) + charge
@@ -319,9 +322,9 @@ def its_turn(state: LearnerState, device: int) -> bool:
     own = known = 0.0
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
-            own += state.physics.own[device, part, -1]
-            known += state.synced[device, part, -1] + state.local[device, part, -1]
+            own += float(state.physics.own[device, part, -1])
+            known += float(state.synced[device, part, -1] + state.local[device, part, -1])
     if own < 1.0 or known < 1.0:
         return False
     per_observation = CURIOSITY / known ** (2.0 / 3.0)
-    return bool(np.floor(own * per_observation) > np.floor((own - 1.0) * per_observation))
+    return int(own * per_observation) > int((own - 1.0) * per_observation)
