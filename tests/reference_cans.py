@@ -303,6 +303,10 @@ class Pool:
         self.merges += 1
         self.time = max(time, self.time)
 
+    def unsurprised(self):
+        """Somebody who observed something told nothing of it."""
+        self.slower, self.faster = max(self.slower - 2, 0.0), max(self.faster - 1, 0.0)
+
     def residual(self, upload):
         """Step 1 and the level L of step 4."""
         sigma, b, _, n = sums(self.rows, self.d)
@@ -826,6 +830,8 @@ def cans(
                 part.observe(probe[0], time_probe(t))
                 part.heard = time
             if not part.upload_is_due():
+                if numbers.events and p != last and x[i][p].any() and part.on_its_way is None:
+                    pool(m, i).unsurprised()
                 continue
             part.start_upload()
             if immediate:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cans.learning.arithmetic import pooling
+from cans.learning.arithmetic import physical, pooling
 from cans.learning.arithmetic.arrays import Array, PoolState, new_pools
 from cans.learning.messages import Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
@@ -179,6 +179,12 @@ class EdgeAggregator:
         pool, received = merged(pool, received, upload, time, self._rules[upload.key.part])
         self.pools[upload.key], self.received[sender] = pool, received
         return download_of(upload.key, pool, upload.sequence)
+
+    def unsurprised(self, key: PoolKey) -> None:
+        """A device of a pool made an inference and told nothing of it."""
+        alarm = np.array(self.pools[key].alarm)
+        physical.unsurprised(alarm)
+        self.pools[key] = replace(self.pools[key], alarm=(float(alarm[0]), float(alarm[1])))
 
     def download(self, key: PoolKey) -> Download:
         """The pool as it is now; a device has joined it before."""

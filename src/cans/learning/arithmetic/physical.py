@@ -252,6 +252,13 @@ def alarmed(alarm: Array, residual: float, observations: float) -> bool:
     return slower > SLOWER[2] or faster > FASTER[2]
 
 
+def unsurprised(alarm: Array) -> None:
+    """Of somebody nothing was heard who had reason to speak if the pool had changed: as if what it
+    observed had been what was expected."""
+    alarm[0] = max(float(alarm[0]) - SLOWER[1], 0.0)
+    alarm[1] = max(float(alarm[1]) - FASTER[1], 0.0)
+
+
 def deviate(state: LearnerState, device: int, part: int, residual: float) -> float:
     """A standardised residual as the normal deviate that is about as rare: the noise itself is
     known from so many observations only, the one that is about to be added included (Student)."""

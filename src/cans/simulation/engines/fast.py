@@ -21,7 +21,7 @@ from cans.learning.arithmetic.choosing import (
 )
 from cans.learning.arithmetic.exchange import upload_is_due
 from cans.learning.arithmetic.linear import accumulate, estimate, observe, wants_fleet_sync
-from cans.learning.arithmetic.physical import learn, observe_physically
+from cans.learning.arithmetic.physical import learn, observe_physically, unsurprised
 from cans.learning.arithmetic.pooling import acknowledge, send
 from cans.simulation.engines.exchanging import (
     deliver,
@@ -300,3 +300,5 @@ def play(
                 continue
             elif upload_is_due(state, device, part):
                 upload(state, pools, traffic, rules, device, part, time, record, t)
+            elif state.events[part] and pick != local and state.informative[part, pick]:
+                unsurprised(pools.alarm[traffic.pool_of[device, part], part])

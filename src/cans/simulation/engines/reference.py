@@ -146,6 +146,8 @@ def play(
                 count[0] += len(learners)
         else:
             exchange.uploaded(device, uploads, time, immediate)
+            if pick != world.table.local:  # the server has seen the request
+                exchange.kept_quiet(learner, pick, uploads)
     record.ties[0] = sum(learner.tied for learner in learners)
     return record
 
@@ -194,6 +196,14 @@ class Exchange:
             return
         for upload in uploads:
             self.send(device, upload, time, adopts=not self._policy.fresh)
+
+    def kept_quiet(self, learner: DeviceLearner, pick: int, uploads: Sequence[Upload]) -> None:
+        """A device has learned from a request and told nothing of it, of some parts."""
+        told = {upload.key for upload in uploads}
+        for key in learner.pools():
+            part = self._policy.part(key.part)
+            if part.events and key not in told and learner.table.columns(part.explains)[pick].any():
+                self.edge.unsurprised(key)
 
     def send(self, device: int, upload: Upload, time: float, adopts: bool) -> None:
         """An upload reaches the server, and its answer the device."""
