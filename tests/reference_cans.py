@@ -728,7 +728,17 @@ def worth_a_try(parts, viable, lower, mean):
 
 
 def cans(
-    x, pool_of, active, measure, probe, time_probe, arrivals, offline, numbers, immediate=True
+    x,
+    pool_of,
+    active,
+    measure,
+    probe,
+    time_probe,
+    arrivals,
+    offline,
+    served,
+    numbers,
+    immediate=True,
 ):
     """Picks and, for each round, how many uploads it made.
 
@@ -739,6 +749,7 @@ def cans(
     probe        features of each size of a probe, or None; time_probe: t -> what the smallest takes
     arrivals     m -> what the probes of each size take device m when it arrives
     offline      for each device a list of (p, front-end latency)
+    served       of the server by itself a list of (p, back-end latency)
     """
     viable = numbers.viable or viable_choices(x[FRONT], x[LINK])[0]
     pools = {
@@ -746,13 +757,11 @@ def cans(
         for i in range(3)
         for name in {(i, names[i]) for names in pool_of}
     }
-    devices = [
-        [
-            Part(x[i], numbers, numbers.spread[i], list(viable), bends=numbers.bends[i])
-            for i in range(3)
-        ]
-        for _ in pool_of
-    ]
+
+    def new_part(i):
+        return Part(x[i], numbers, numbers.spread[i], list(viable), bends=numbers.bends[i])
+
+    devices = [[new_part(i) for i in range(3)] for _ in pool_of]
 
     def pool(m, i):
         return pools[i, pool_of[m][i]]
@@ -770,6 +779,12 @@ def cans(
         tokens[m] -= 0 if urgent else 1
         for i in behind:
             devices[m][i].adopt(pool(m, i))
+
+    server = new_part(SERVER)  # it times itself before anyone comes
+    for p, latency in served:
+        server.observe(x[SERVER][p], latency, p)
+    server.start_upload()
+    server.send(pool(0, SERVER), 0.0)
 
     for i in range(3):  # everyone joins
         for m, parts in enumerate(devices):

@@ -47,6 +47,7 @@ def by_the_reference(world: World, episode: Episode, numbers, immediate: bool = 
             list(zip(choices, latencies, strict=True))
             for choices, latencies in zip(episode.offline_choice, episode.offline_ms, strict=True)
         ],
+        list(zip(episode.server_choice, episode.server_ms, strict=True)),
         numbers,
         immediate,
     )

@@ -228,8 +228,10 @@ class PartLearner:
 
 
 def offline_row(part: Part, table: PartitionTable, choice: int, width: int) -> Array:
-    """The features of a partial local run: front columns as at the choice, all others zero."""
-    columns = [getattr(table, segment)[choice] * (segment == "front") for segment in part.explains]
+    """The features of a partial run by oneself, up to a choice, or, of a server, from there on:
+    the columns of what was run as at the choice, all others zero."""
+    ran = "server" if part.explains == ("server",) else "front"
+    columns = [getattr(table, segment)[choice] * (segment == ran) for segment in part.explains]
     row = np.zeros(width)
     row[: sum(map(len, columns))] = np.hstack(columns)
     return row

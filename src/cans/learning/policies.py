@@ -131,6 +131,13 @@ class Policy:
         """Shared parts that explain the server's time alone: what a server can see by itself."""
         return tuple(part for part in self.parts if part.shared and part.explains == ("server",))
 
+    def as_server(self) -> Policy:
+        """What a server learns of itself, as a device would. It never chooses: which choices are
+        worth trying is no question for it."""
+        physical = replace(self.physical, prune=False) if self.physical else None
+        own = tuple(replace(part, warm=True) for part in self.of_server)
+        return replace(self, parts=own, physical=physical)
+
     def part(self, name: str) -> Part:
         """The part of this name."""
         return next(part for part in self.parts if part.name == name)

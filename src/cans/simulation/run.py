@@ -17,12 +17,14 @@ import numpy as np
 
 from cans.errors import InputError, unknown_name
 from cans.learning.arithmetic.arrays import contributions
+from cans.learning.arithmetic.pooling import merge
 from cans.learning.messages import DELIVERIES
 from cans.learning.policies import DEFAULT_POLICY, Hyperparameters, Policy
 from cans.own_policy import find_policy, owned
 from cans.simulation.engines import clustered, compiled, reference
 from cans.simulation.engines.arrays import Fleet, lay_out, new_record, theory_radii
 from cans.simulation.engines.fleet_arrays import Record
+from cans.simulation.engines.own_runs import own_runs
 from cans.simulation.metrics import Run, mean_of, measure, summary
 from cans.simulation.worlds.described import is_world_file, read_world
 from cans.simulation.worlds.episode import Episode
@@ -324,6 +326,7 @@ def play_fleet(
     functions: dict[str, Callable[..., Any]],
 ) -> None:
     """Let a laid-out fleet join and play, with compiled (or plain) functions."""
+    _serve(fleet, episode)
     cold = np.zeros((len(fleet.truth.place_of), 0))
     for part in range(fleet.rules.parts):
         warm = bool(fleet.warm[part])
@@ -346,3 +349,14 @@ def play_fleet(
         episode,
         record,
     )
+
+
+def _serve(fleet: Fleet, episode: Episode) -> None:
+    """Merge what the server has to say of itself."""
+    state, pools = fleet.state, fleet.pools
+    for upload in own_runs(fleet.server, episode):
+        part = fleet.names.index(upload.key.part)
+        sums = upload.statistics.pack(state.rows.shape[2])
+        choices = upload.statistics.of_choices(pools.choices.shape[3])
+        watched, size = fleet.rules.watched[part], state.dimension[part]
+        merge(pools, 0, part, sums, 0, 0.0, state.ridge, watched, size, choices)

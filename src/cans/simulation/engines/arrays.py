@@ -18,10 +18,12 @@ from cans.learning.arithmetic.arrays import (
 from cans.learning.arithmetic.exchange import GROWN, MOVED
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.confidence import Evidence, radius
+from cans.learning.device import DeviceLearner
 from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.table import PROBE_BYTES, SEGMENTS
 from cans.simulation.engines.fleet_arrays import Record, Rules, Traffic, Truth
+from cans.simulation.engines.own_runs import new_server
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
 
@@ -36,6 +38,8 @@ class Fleet(NamedTuple):
     truth: Truth
     offline_rows: Array  # (parts, choices, d)  features of partial local runs
     warm: tuple[bool, ...]  # which parts start from them
+    server: DeviceLearner | None  # what is known of the server before anyone joins
+    names: tuple[str, ...]  # of the parts
 
 
 def lay_out(
@@ -109,6 +113,8 @@ def lay_out(
         ),
         offline_rows=offline_rows,
         warm=tuple(part.warm for part in policy.parts),
+        server=new_server(table, policy, hyperparameters),
+        names=tuple(names),
     )
 
 

@@ -22,6 +22,7 @@ from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
 from cans.simulation.engines.crowd_server import Job, Server
+from cans.simulation.engines.own_runs import new_server, own_runs
 from cans.simulation.engines.reference import (
     arrive,
     enrol,
@@ -99,6 +100,7 @@ class _Play:
         self.world, self.policy, self.episode, self.crowd = world, policy, episode, crowd
         self.edge = EdgeAggregator(policy, numbers)
         self.learners = new_learners(world, policy, numbers)
+        self.edge.join(own_runs(new_server(world.table, policy, numbers), episode))
         enrol(self.learners, self.edge, episode)
         self.server = Server(crowd.workers, world.devices, crowd.tell_s, crowd.queue_limit)
         self.seen: dict[tuple[int, PoolKey], int] = {}

@@ -20,6 +20,7 @@ from cans.learning.policies import Hyperparameters, Policy
 from cans.learning.table import PROBE_BYTES, SEGMENTS, PartitionTable
 from cans.simulation.engines.arrays import new_record
 from cans.simulation.engines.fleet_arrays import Record
+from cans.simulation.engines.own_runs import new_server, own_runs
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.world import World
 
@@ -82,6 +83,8 @@ def play(
     learners = new_learners(world, policy, hyperparameters, radii)
     record = new_record(episode.rounds, len(policy.parts))
     exchange = Exchange(policy, hyperparameters, learners, record)
+    server = new_server(world.table, policy, hyperparameters)
+    exchange.edge.join(own_runs(server, episode))
     enrol(learners, exchange.edge, episode)
     exchange.begin()
     _arrive(world, episode, learners, exchange, immediate)

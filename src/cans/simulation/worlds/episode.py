@@ -34,6 +34,8 @@ class Episode(NamedTuple):
     clip: bool  # a measured latency below zero is zero
     offline_choice: IntArray  # (devices, runs)
     offline_ms: Array  # (devices, runs)     front latencies of partial local runs
+    server_choice: IntArray  # (runs,)       of the server's own, before anyone joins
+    server_ms: Array  # (runs,)              back-end latencies of them
     whole_ms: Array  # (devices,)            the lower of two whole local runs, for grouping
     arrival_factor: Array  # (devices, sizes) noise of the exchanges timed on arrival
     arrival_shift: Array  # (devices, sizes)
@@ -92,13 +94,18 @@ def draw_episode(
         clip=clip,
         offline_choice=offline_choice,
         offline_ms=np.maximum(offline_ms, 0.0) if clip else offline_ms,
+        server_choice=np.zeros(0, dtype=np.int64),
+        server_ms=np.zeros(0),
         whole_ms=_whole(world, speed, rng),
         arrival_factor=np.ones((0, 0)),
         arrival_shift=np.zeros((0, 0)),
     )
-    # Drawn last, so that everything else is as in runs that were made before there were arrivals.
+    # Drawn last, so that everything else is as in runs that were made before there were these.
     arrival_factor, arrival_shift = _noise(world, (devices, len(PROBE_BYTES), 3), rng)
+    server_choice, server_ms = _served_offline(world, offline_runs, rng)
     return episode._replace(
+        server_choice=server_choice,
+        server_ms=server_ms,
         arrival_factor=np.ascontiguousarray(arrival_factor[..., 1]),
         arrival_shift=np.ascontiguousarray(arrival_shift[..., 1]),
     )
@@ -135,6 +142,24 @@ def _measured_offline(
         rows = (rng.random(runs) * world.sample_count[place, choices[device]]).astype(np.int64)
         latencies[device] = world.samples[place, choices[device], rows, 0]
     return choices, latencies
+
+
+def _served_offline(world: World, runs: int, rng: np.random.Generator) -> tuple[IntArray, Array]:
+    """Runs of the server by itself: from the whole model to the shortest back-end, evenly; as much
+    as the devices ask of it, one place after the other."""
+    place = world.place_of[np.arange(runs) % world.devices]
+    remote = [np.flatnonzero(world.allowed[p] & world.table.server.any(axis=1)) for p in place]
+    shares = np.linspace(0.0, 1.0, runs)
+    choice = np.array(
+        [each[round(share * (len(each) - 1))] for each, share in zip(remote, shares, strict=True)],
+        dtype=np.int64,
+    )
+    factor, shift = _noise(world, (runs, 3), rng)
+    if world.samples.size:
+        rows = (rng.random(runs) * world.sample_count[place, choice]).astype(np.int64)
+        return choice, world.samples[place, choice, rows, 2]
+    served = world.server_ms[place, choice] * factor[:, 2] + shift[:, 2]
+    return choice, np.maximum(served, 0.0) if world.noise == "truncated" else served
 
 
 def _speeds(world: World, devices: int, rng: np.random.Generator) -> Array:

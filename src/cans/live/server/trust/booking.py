@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from cans.learning import DeviceIdentity, DeviceLearner, Download, Latencies, PoolKey, Upload
 from cans.learning.plausibility import Limits
@@ -26,10 +25,7 @@ class Booking:
     def __init__(self, terms: Terms, offered: Callable[[str], SplitModel | None]) -> None:
         """`offered`: the model of a digest, if it is served."""
         policy = terms.policy
-        own = policy.of_server
-        # It never chooses: which choices are worth trying is no question here.
-        physical = replace(policy.physical, prune=False) if policy.physical else None
-        self._policy = replace(policy, parts=own, physical=physical)
+        self._policy = policy.as_server()
         self._numbers = terms.hyperparameters
         self._limits: Limits = terms.limits
         self._pushed = terms.fresh_pools  # else a device hears of a pool by uploading to it
@@ -39,7 +35,7 @@ class Booking:
         self._rows: dict[str, dict[tuple[int, str], int]] = {}  # of a point with a codec
         self._retry_at = 0.0
         self._credit, self._last = AT_ONCE, 0.0
-        self._names = frozenset(part.name for part in own)
+        self._names = frozenset(part.name for part in policy.of_server)
         self.count = 0  # observations since the start
 
     def books_all(self, model: SplitModel) -> bool:
