@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from cans.errors import RemoteProtocolError
 from cans.learning.congestion import Load
@@ -18,8 +21,11 @@ from cans.live.server.door.identity import Caller
 from cans.live.server.metrics import Histogram
 from cans.live.split import Array, Arrays, SplitModel
 from cans.live.wire.inference import InferHeader
+from cans.models.run.inputs import random_inputs
 
+ITSELF = "server"  # who asks for what a server tries by itself
 _RAW = "float32"  # the codec of a tensor's own bytes
+_SETTLING = 5  # runs until a back-end is typical
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,17 @@ class BackEnds:
         )
         return await self._pool.run(work)
 
+    async def try_choice(self, model: SplitModel, choice: int) -> float | None:
+        """Milliseconds that the back-end of a choice takes on made-up tensors, once it is settled;
+        None: it did not settle."""
+        point, codec = model.table.point_of[choice], model.table.codec_of[choice]
+        tensors = await asyncio.to_thread(_made_up, model, point, codec)
+        for _ in range(_SETTLING):
+            answer = await self._pool.run(Work(model, point, codec, tensors, ITSELF))
+            if not answer.warming:
+                return answer.compute_ms
+        return None
+
     async def run_whole(self, model: SplitModel, inputs: Arrays, caller: Caller) -> Answer:
         """The whole model here: the back-end of point 0, where the raw inputs cross."""
         front = model.executor.run_front(0, inputs)  # runs nothing
@@ -156,3 +173,10 @@ class BackEnds:
         )
         outputs = {**front.outputs, **answer.outputs}
         return Answer(outputs, answer.compute_ms, answer.queue_ms, answer.warming)
+
+
+def _made_up(model: SplitModel, point: int, codec: str) -> list[memoryview]:
+    """Tensors as they could cross there, encoded."""
+    wanted, made = model.points[point].tensors, model.codecs[point, codec]
+    arrays = random_inputs(wanted, np.random.default_rng(0))
+    return [memoryview(made.encode(arrays[each.name])) for each in wanted]

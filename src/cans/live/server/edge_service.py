@@ -24,6 +24,7 @@ from cans.live.server.fleet.accuracy import FleetAccuracy
 from cans.live.server.fleet.happenings import Accounted, Answered, Joined, Watching
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.fleet.status import status_document
+from cans.live.server.own_runs import OwnRuns
 from cans.live.server.pools import Pools
 from cans.live.split import SplitModel
 from cans.live.wire.account import Account, StatusReply, StatusRequest
@@ -58,6 +59,7 @@ class EdgeService:
         largest_message: int,
         recorder: Recorder,
         load: ServerLoad,
+        own_runs: OwnRuns,
         accepted: AcceptedModels | None = None,
     ) -> None:
         self.name = name
@@ -70,6 +72,7 @@ class EdgeService:
         self._recorder = recorder
         self._happenings = recorder.happenings
         self._load = load
+        self._own_runs = own_runs
         self._accepted = accepted  # models that devices give; None: none are taken
         self._accuracy = FleetAccuracy()
         self._inside: dict[str, int] = {}  # requests of each device, if there are any
@@ -81,6 +84,7 @@ class EdgeService:
         caller.may_speak_for(identity.device)
         model = self._catalogue.find(request.model)
         self._used(model)
+        self._own_runs.begin(model)
         group = await self._group_if_it_can(model, request)
         learning = identity._replace(type=group or identity.type)
         keys = self._keys(model, learning)

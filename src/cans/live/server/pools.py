@@ -126,6 +126,14 @@ class Pools:
         if uploads and (self._booking is None or self._booking.done()):
             self._booking = asyncio.create_task(self._book(self.booking, uploads))
 
+    async def ran_by_itself(self, model: SplitModel, runs: Sequence[tuple[int, float]]) -> None:
+        """The server has run back-ends before anyone asked for them, (choice, ms) each."""
+        if self.booking is None:
+            return
+        uploads = self.booking.ran(model, runs, self._clock.now())
+        if uploads:
+            await self._book(self.booking, uploads)
+
     async def _book(self, booking: Booking, uploads: Sequence[Upload]) -> None:
         judged = [Judged(each, rules=self._catalogue.rules(each.key)) for each in uploads]
         try:

@@ -32,6 +32,7 @@ from cans.live.server.edge_service import EdgeService
 from cans.live.server.fleet.recorder import Recorder
 from cans.live.server.model_folder import ModelFolder
 from cans.live.server.open_inference import OpenInferenceService
+from cans.live.server.own_runs import OwnRuns
 from cans.live.server.pools import Pools
 from cans.live.server.routes import handlers
 from cans.live.server.workers import Workers
@@ -133,6 +134,7 @@ class EdgeServer:
         self.gate = self._gate()
         self.port = 0
         self.pools: Pools
+        self._own_runs: OwnRuns
         self._server: Any = None
         self._health: Any = None
 
@@ -196,9 +198,11 @@ class EdgeServer:
 
     def _add_services(self) -> None:
         name = f"{socket.gethostname()}:{os.getpid()}"
+        offline_runs = self.options.terms.hyperparameters.offline_runs
+        self._own_runs = OwnRuns(self.back_ends, self.pools, offline_runs)
         edge = EdgeService(
             name, self.catalogue, self.pools, self.back_ends, self.quotas, self.clock,
-            self.options.largest_message, self.recorder, self.load, self._accepted,
+            self.options.largest_message, self.recorder, self.load, self._own_runs, self._accepted,
         )  # fmt: skip
         whole = OpenInferenceService(self.catalogue, self.back_ends)
         self._server.add_generic_rpc_handlers(handlers(self.gate, edge, whole))
@@ -226,6 +230,7 @@ class EdgeServer:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        await self._own_runs.close()
         await self._health.enter_graceful_shutdown()
         self.pools.end_watches()
         await self._server.stop(self.options.drain_seconds)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
+from cans.learning.part import own_choices
 from cans.learning.table import PROBE_BYTES
 
 if TYPE_CHECKING:
@@ -144,19 +145,16 @@ def _measured_offline(
     return choices, latencies
 
 
-def _served_offline(world: World, runs: int, rng: np.random.Generator) -> tuple[IntArray, Array]:
-    """Runs of the server by itself: from the whole model to the shortest back-end, evenly; as much
-    as the devices ask of it, one place after the other."""
-    place = world.place_of[np.arange(runs) % world.devices]
-    remote = [np.flatnonzero(world.allowed[p] & world.table.server.any(axis=1)) for p in place]
-    shares = np.linspace(0.0, 1.0, runs)
-    choice = np.array(
-        [each[round(share * (len(each) - 1))] for each, share in zip(remote, shares, strict=True)],
-        dtype=np.int64,
-    )
-    factor, shift = _noise(world, (runs, 3), rng)
+def _served_offline(
+    world: World, offline_runs: int, rng: np.random.Generator
+) -> tuple[IntArray, Array]:
+    """Back-ends that the server runs by itself, as the first device would ask for them."""
+    place = world.place_of[0]
+    offered = np.flatnonzero(world.allowed[place] & world.table.server.any(axis=1))
+    choice = np.array(own_choices(offered.tolist(), offline_runs), dtype=np.int64)
+    factor, shift = _noise(world, (len(choice), 3), rng)
     if world.samples.size:
-        rows = (rng.random(runs) * world.sample_count[place, choice]).astype(np.int64)
+        rows = (rng.random(len(choice)) * world.sample_count[place, choice]).astype(np.int64)
         return choice, world.samples[place, choice, rows, 2]
     served = world.server_ms[place, choice] * factor[:, 2] + shift[:, 2]
     return choice, np.maximum(served, 0.0) if world.noise == "truncated" else served

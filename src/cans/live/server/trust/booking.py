@@ -8,7 +8,7 @@ doubted, so that no lie about the server is ever believed. All methods belong to
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cans.learning import DeviceIdentity, DeviceLearner, Download, Latencies, PoolKey, Upload
 from cans.learning.plausibility import Limits
@@ -45,6 +45,20 @@ class Booking:
     def books(self, key: PoolKey) -> bool:
         """Whether this pool is the server's own."""
         return key.part in self._names and _is_fixed(self._offered(key.model))
+
+    def ran(
+        self, model: SplitModel, runs: Sequence[tuple[int, float]], now: float
+    ) -> tuple[Upload, ...]:
+        """The server has run these choices by itself, (choice, milliseconds) each; returns what is
+        to be merged now."""
+        learner = self._learners.get(model.digest) or self._new_learner(model)
+        runs = [each for each in runs if self._limits.admits(each[1])]
+        self.count += len(runs)
+        uploads = learner.join(runs)
+        if uploads:
+            return uploads
+        later = (learner.observe(row, Latencies(None, None, ms), now) for row, ms in runs)
+        return tuple(upload for each in later for upload in each)  # a device was faster
 
     def timed(
         self, model: SplitModel, point: int, codec: str, server_ms: float, now: float
