@@ -16,6 +16,7 @@ from cans.learning.arithmetic import exchange, physical, pooling
 from cans.learning.arithmetic.arrays import ANEW, LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state, mark_viable
 from cans.learning.arithmetic.linear import cholesky, inverse_from, times
+from cans.learning.arithmetic.nonnegative import nonnegative_theta, pinned
 from cans.learning.policies import POLICIES, Hyperparameters, policy_named
 from cans.learning.table import PartitionTable
 from reference_cans import Row
@@ -129,7 +130,7 @@ def test_learning_adds_a_weighted_row_at_the_pace_of_an_average_device() -> None
 
 def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     inverse = inverse_from(cholesky(a))
-    return physical.nonnegative_theta(a, b, times(inverse, b), inverse)
+    return nonnegative_theta(a, b, times(inverse, b), inverse)
 
 
 def ridge_problem(seed: int, d: int, ridge: float):
@@ -181,7 +182,7 @@ def test_a_coefficient_that_was_pinned_too_soon_is_let_go_again() -> None:
 
 def test_an_indefinite_inverse_ends_the_search() -> None:
     inverse = np.array([[0.0, 0.0], [0.0, 1.0]])
-    theta = physical.pinned(times(inverse, np.array([-1.0, 2.0])), inverse)
+    theta = pinned(times(inverse, np.array([-1.0, 2.0])), inverse)
     assert theta.tolist() == [0.0, 2.0]
 
 

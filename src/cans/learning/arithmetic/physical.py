@@ -42,12 +42,10 @@ from cans.learning.arithmetic.deviations import (
 )
 from cans.learning.arithmetic.linear import (
     b_of,
-    cholesky,
     each_combined,
     each_dot,
     each_form,
     each_solution,
-    inverse_from,
     inverse_root,
     learn_rows,
     norms,
@@ -56,6 +54,7 @@ from cans.learning.arithmetic.linear import (
     squared,
     times,
 )
+from cans.learning.arithmetic.nonnegative import nonnegative_theta, pin
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
@@ -102,9 +101,6 @@ for each other, unless one has a standardised residual beyond this."""
 LEAP = 1e4
 """Growth of what is known along a row by one observation beyond which norms are computed anew: a
 difference of two numbers so unequal has lost too many digits."""
-
-NEGLIGIBLE = 1e-6
-"""Share of what is explained that a coefficient at zero may leave unexplained."""
 
 
 # --- observe -------------------------------------------------------------------------------------
@@ -293,81 +289,10 @@ def judged(
 # --- estimate ------------------------------------------------------------------------------------
 
 
-def nonnegative_theta(sigma: Array, b: Array, theta: Array, inverse: Array) -> Array:
-    """Ridge regression under theta >= 0, from the solution `theta` without that constraint;
-    `sigma` has the ridge, and `inverse` is its own.
-
-    Pinning one coefficient after the other to zero is nearly always right; where letting one go
-    again would fit better, the exact solution is found.
-    """
-    theta = pinned(theta, inverse)
-    if missed(sigma, b, theta) < 0:
-        return theta
-    return active_set(sigma, b)
-
-
 def estimate_of(pool: Array, ridge: float, inverse: Array) -> Array:
     """Theta of a pool by itself; `inverse` is that of its Sigma with the ridge."""
     b = b_of(pool)
     return nonnegative_theta(sigma_of(pool, ridge), b, times(inverse, b), inverse)
-
-
-def missed(sigma: Array, b: Array, theta: Array) -> int:
-    """The coefficient at zero that would explain most if it were not, or -1 if none would explain a
-    share of `NEGLIGIBLE` of what theta does: the condition of Karush, Kuhn and Tucker."""
-    slack = np.maximum(b - times(sigma, theta), 0.0)
-    explains = np.where(theta > 0.0, 0.0, slack * slack / np.diag(sigma))
-    most = int(explains.argmax())
-    enough = explains[most] > NEGLIGIBLE * (theta * b).sum() and explains[most] > 0.0
-    return most if enough else -1
-
-
-def active_set(sigma: Array, b: Array) -> Array:
-    """Least squares under theta >= 0 by Lawson and Hanson's active sets: coefficients become
-    positive one by one, the most explaining first; one that others make negative goes back."""
-    size = b.shape[0]
-    theta, free = np.zeros(size), np.zeros(size)
-    for _ in range(3 * size):
-        entering = missed(sigma, b, theta)
-        if entering < 0:
-            break
-        free[entering] = 1.0
-        for _ in range(size):
-            among = sigma * free * free.reshape(-1, 1)
-            for j in range(size):
-                among[j, j] += 1.0 - free[j]
-            solved = times(inverse_from(cholesky(among)), b * free)
-            if (solved >= 0.0).all():
-                theta = solved
-                break
-            below = solved < 0.0
-            steps = np.where(below, theta / np.where(below, theta - solved, 1.0), 1.0)
-            theta = np.maximum(theta + steps.min() * (solved - theta), 0.0)
-            free = np.where(below & (steps <= steps.min()), 0.0, free)
-            theta = theta * free
-    return theta
-
-
-def pinned(theta: Array, inverse: Array) -> Array:
-    """Pins the most negative coefficient to zero until none is: theta_j = 0 moves the others by
-    theta_j A^-1_j / A^-1_jj, so that no system is solved again."""
-    size, j = theta.shape[0], theta.argmin()
-    columns, shares = np.empty((size, size)), np.empty((size, size))  # of those that are pinned
-    for number in range(size):
-        if theta[j] >= 0.0:
-            return theta
-        column = inverse[j]
-        for last in range(number):  # row j of the inverse without what is pinned
-            column = column - columns[last, j] * shares[last]
-        if column[j] <= 0.0:
-            break
-        theta = theta - column * (theta[j] / column[j])
-        theta[j] = 0.0
-        pinned_last, j = j, theta.argmin()
-        if theta[j] < 0.0:
-            columns[number], shares[number] = column, column / column[pinned_last]
-    result: Array = np.maximum(theta, 0.0)
-    return result
 
 
 def noise_variance(statistics: Array, theta: Array, sigma: Array, dimension: int) -> float:
@@ -458,17 +383,6 @@ def estimate_physically(state: LearnerState, device: int) -> None:
         physics.theta[device, part] = theta[part] * own_pace
         physics.deviation[device, part] = sqrt(variance)
         physics.stale[device, part] = False
-
-
-def pin(theta: Array, root: Array, sigma: Array, b: Array, ridge: float) -> None:
-    """Theta >= 0, in place, for the parts in which it is not."""
-    size = theta.shape[1]
-    lowest = int(theta.argmin())
-    while theta[lowest // size, lowest % size] < 0.0:
-        part = lowest // size
-        full = sigma[part] + ridge * np.eye(size)
-        theta[part] = nonnegative_theta(full, b[part], theta[part], squared(root[part]))
-        lowest = int(theta.argmin())
 
 
 def predict(state: LearnerState, device: int) -> None:

@@ -25,12 +25,24 @@ from cans.learning.arithmetic import (
     deviations,
     exchange,
     linear,
+    nonnegative,
     physical,
     pooling,
 )
 from cans.simulation.engines import exchanging, fast, loops
 
-COMPILED = (loops, linear, deviations, physical, exchange, pooling, choosing, exchanging, fast)
+COMPILED = (
+    loops,
+    linear,
+    nonnegative,
+    deviations,
+    physical,
+    exchange,
+    pooling,
+    choosing,
+    exchanging,
+    fast,
+)
 """In this order: each module calls only functions of those before it. Where two have one name, the
 first counts: `loops` takes the place of what it spells for the compiler."""
 
