@@ -39,7 +39,9 @@ recording: $(READY) browser  ## the demo's page as pictures and a short film, in
 	$(BIN)/python docs/record.py
 
 # Tests of time share two cores with each other: what fails is run again by itself, where a fault
-# that is there fails again.
+# that is there fails again. The compiled engine gives the same numbers at any effort of the compiler,
+# whose full one takes minutes longer.
+test: export NUMBA_OPT = 1
 test: check browser  ## everything but the tests marked slow; what CI runs
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15 || \
 	  $(BIN)/pytest --last-failed --last-failed-no-failures none

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 from collections.abc import Callable
 from functools import cache, wraps
 from pathlib import Path
@@ -125,5 +126,6 @@ def _by_reference(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _cache_folder() -> Path:
     sources = "".join(inspect.getsource(module) for module in (arrays, *COMPILED))
-    digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
+    effort = os.environ.get("NUMBA_OPT", "")  # of the compiler; numba itself does not look
+    digest = hashlib.sha256((sources + effort).encode()).hexdigest()[:12]
     return cache_folder("compiled", digest)
