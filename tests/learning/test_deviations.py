@@ -257,10 +257,9 @@ def test_a_look_is_no_change_of_habit() -> None:
     rng, looks = np.random.default_rng(6), 0
     for t in range(300):
         choice = learner.select(Context(load=busy, uniform=0.5))
-        looked = learner._looked_at is not None
         before = learner._habit.taken
         learner.observe_wait(choice, 1.0)
-        if looked:
+        if choice.looked:
             looks += 1
             assert learner._habit.taken == before
         else:

@@ -33,6 +33,7 @@ class Choice(NamedTuple):
     wait_ms: float = 0.0  # for a worker of the server, as it was told
     overrun_ms: float = 0.0  # of that, because it waited longer than it was told before
     toll_ms: float = 0.0  # charged for the waiting that the choice causes to others
+    looked: bool = False  # made once to see what it takes; the next one may be as the last was
 
 
 class Latencies(NamedTuple):

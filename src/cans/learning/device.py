@@ -82,7 +82,6 @@ class DeviceLearner:
         self._frame = 0
         self._overrun = Overrun()
         self._habit = Habit()
-        self._looked_at: int | None = None  # the last choice, if it was made to look at it
         self._worked_at = 0.0  # when this device last saw the server do most of the model
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
@@ -163,14 +162,14 @@ class DeviceLearner:
             index = self._habit.choose(index, scores, fees, context.load, context.uniform)
         among = allowed if allowed is not None else _NOBODY_ASKED
         other = choosing.glance(self._state, 0, index, among, restricted, fees)
-        self._looked_at = other if other != index else None
         score = float(scores[other])
         if score == inf:  # it was left out: its bound is no score
             score = float(self._state.physics.low[0, :, other].sum() + fees[other])
+        made = self._made(other, tied, score)._replace(looked=other != index)
         if charge is None or context.load is None:
-            return self._made(other, tied, score)
+            return made
         beyond = self._overrun.milliseconds if context.load.joined > 1 else 0.0
-        return _charged(self._made(other, tied, score), charge, beyond)
+        return _charged(made, charge, beyond)
 
     def observe(
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
@@ -196,7 +195,7 @@ class DeviceLearner:
         """How long a request waited for a worker, beside what was assumed when it was chosen."""
         if not self.load_aware:
             return
-        if choice.row != self._looked_at:  # a look is no change of one's mind
+        if not choice.looked:  # a look is no change of one's mind
             self._habit.took(choice.row)
         if choice.row == self.table.local:
             self._overrun.stayed()

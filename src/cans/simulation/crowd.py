@@ -98,6 +98,7 @@ class CrowdRun:
             "toll_ms": float(self.record.toll_ms.mean()),
             "quotes": int(self.record.quoted.sum()),
             "probes": self.record.probes,
+            "looks": int(self.record.looked.sum()),
             "switches_per_device_s": switches(self.record),
             "most_switching_100ms": most_switching(self.record, len(self.points) // 2),
         }
@@ -111,21 +112,18 @@ def mean_ms(record: CrowdRecord, since: int = 0) -> float:
 
 
 def switches(record: CrowdRecord) -> float:
-    """How often a device's choice differs from its last one, per device and second."""
-    changed = 0
-    for device in np.unique(record.active):
-        own = record.picks[record.active == device]
-        changed += int((np.diff(own) != 0).sum())
+    """How often a device's choice differs from its last one, per device and second, looks apart."""
+    changed = sum(len(_changes(record, device)) for device in np.unique(record.active))
     elapsed = float(np.nanmax(record.started_s) - np.nanmin(record.started_s))
     return changed / (len(np.unique(record.active)) * max(elapsed, 1e-9))
 
 
 def most_switching(record: CrowdRecord, since: int = 0, within_s: float = 0.1) -> int:
-    """The largest number of devices whose choices differ from their last ones within so long."""
+    """The largest number of devices whose choices differ from their last ones within so long, looks
+    apart."""
     when: list[tuple[float, int]] = []
     for device in np.unique(record.active):
-        own = np.flatnonzero(record.active == device)
-        changed = own[1:][np.diff(record.picks[own]) != 0]
+        changed = _changes(record, device)
         when += [(float(record.started_s[each]), int(device)) for each in changed if each >= since]
     when.sort()
     most, first = 0, 0
@@ -134,6 +132,13 @@ def most_switching(record: CrowdRecord, since: int = 0, within_s: float = 0.1) -
             first += 1
         most = max(most, len({device for _, device in when[first : last + 1]}))
     return most
+
+
+def _changes(record: CrowdRecord, device: int) -> IntArray:
+    """The inferences of a device that it chose otherwise than the one before."""
+    own = np.flatnonzero((record.active == device) & ~record.looked)
+    changed: IntArray = own[1:][np.diff(record.picks[own]) != 0]
+    return changed
 
 
 def play_seed(what: CrowdSettings, seed: int, **changes: Any) -> CrowdRun:

@@ -67,6 +67,7 @@ class CrowdRecord(NamedTuple):
     wait_ms: Array  # for a worker
     toll_ms: Array  # that the choice was charged
     quoted: BoolArray
+    looked: BoolArray  # the choice was made once to see what it takes
     refused: BoolArray  # by a full server; the device finished by itself
     probes: int  # requests sent for the server's sake
     uploads: int
@@ -118,6 +119,7 @@ class _Play:
             wait_ms=np.zeros(rounds),
             toll_ms=np.zeros(rounds),
             quoted=np.zeros(rounds, dtype=np.bool_),
+            looked=np.zeros(rounds, dtype=np.bool_),
             refused=np.zeros(rounds, dtype=np.bool_),
             probes=0,
             uploads=0,
@@ -176,6 +178,7 @@ class _Play:
         record = self.record
         record.picks[number], record.started_s[number] = choice.row, time
         record.toll_ms[number], record.quoted[number] = choice.toll_ms, quoted
+        record.looked[number] = choice.looked
         self._send(time, number, device, choice, expected[:, choice.row], quoted)
         wanted = self.crowd.assigned is None and learner.wants_work(time, choice.row)
         if wanted and self.server.grants_work(time, learner.work_every_s):
