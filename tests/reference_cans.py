@@ -172,6 +172,23 @@ def by_choice(rows, count):
     return number, total, squares
 
 
+def scatter(rows, count, variance):
+    """Step 7: what residuals of every choice are judged by, where the line's is this."""
+    number, total, squares = by_choice(rows, count)
+    about, freedom = np.zeros(count), np.zeros(count)
+    for p in np.flatnonzero(number):
+        average = total[p] / number[p]
+        about[p] = importance(average) * max(squares[p] - total[p] * average, 0.0)
+        freedom[p] = max(number[p] - 1, 0.0)
+    common = (about.sum() + 2 * variance) / (freedom.sum() + 2)
+    return np.maximum((about + 4 * common) / (freedom + 4), variance)
+
+
+def keenness(expected, y):
+    """How much more a residual counts of what is faster than expected."""
+    return ((81 + expected**2) / (81 + y**2)) ** 0.25 if abs(y) < expected else 1.0
+
+
 def noise_of_choices(mean, number, total, squares, prior):
     """sigma_c^2 of every choice, and sigma^2 of all."""
     h = importance(mean)
@@ -192,8 +209,9 @@ def noise_of_choices(mean, number, total, squares, prior):
     return (about + 4 * common) / (freedom + 4), every
 
 
-def likeliest_spread(mean, norm, weight, average, variance):
+def likeliest_spread(mean, norm, weight, average, variance, every):
     best, found = 4.0, 0.0
+    freedom = np.maximum(weight / importance(mean) - 1, 0.0).sum() + 2
     for tau in SPREADS:
         gain = 0.0
         for p in np.flatnonzero(weight >= 1.5 * importance(mean)):
@@ -201,10 +219,11 @@ def likeliest_spread(mean, norm, weight, average, variance):
             if left < 0.01:
                 continue
             h = importance(mean[p])
-            v = variance[p] * h / weight[p]
+            v = max(variance[p], every) * h / weight[p]
             apart = h * (average[p] - mean[p]) ** 2
             more = 9 * tau**2
-            gain += (apart * (1 / v - 1 / (more + v)) - left * log(1 + more / v)) / 2
+            student = log(1 + apart / (freedom * v)) - log(1 + apart / (freedom * (more + v)))
+            gain += ((freedom + 1) * student - left * log(1 + more / v)) / 2
         if gain > best:
             best, found = gain, tau
     return found
@@ -312,6 +331,9 @@ class Pool:
         sigma, b, _, n = sums(self.rows, self.d)
         theta = nonnegative(sigma, b, self.ridge)
         variance = noise(self.rows, theta)
+        said = [row.choice for row in upload if row.choice is not None]
+        if said and self.slower == self.faster == 0:
+            variance = scatter(self.rows, self.choices, variance)[said].mean()
         sigma_u, b_u, s_u, n_u = sums(upload, self.d)
         v = sigma_u @ theta
         expected = theta @ v
@@ -324,7 +346,9 @@ class Pool:
             return 0.0, level
         doubt = v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v) / len(upload)
         spread = expected + doubt
-        return (theta @ b_u - expected) / sqrt(variance * spread * len(upload)), level
+        usual = milliseconds(expected / n_u)
+        keen = keenness(usual, usual * (theta @ b_u) / expected)
+        return keen * (theta @ b_u - expected) / sqrt(variance * spread * len(upload)), level
 
     def by_its_choice(self, upload, z):
         """Step 1 for choices that deviate."""
@@ -419,6 +443,7 @@ class Part:
     width: np.ndarray | None = None
     bends: bool = False
     tau: float = 0.0  # spread of the choices about the line
+    scatter: np.ndarray | None = None  # sigma of every choice that residuals are judged by
     tested: int = 0  # observations when that was last looked into
     pending: int = 0  # observations since the last estimate
     stale: bool = True  # an estimate is due
@@ -453,7 +478,9 @@ class Part:
         expected = self.theta @ x
         if choice is not None and self.tau > 0:
             expected = self.mean[choice]
-        return expected, (y - expected) * sqrt(importance(expected)) / self.sigma
+        sigma = self.sigma if choice is None else max(self.sigma, self.scatter[choice])
+        z = (y - expected) * sqrt(importance(expected)) / sigma
+        return expected, z * keenness(expected, y)
 
     def observed(self):
         return sum(row.count for row in self.copy + self.buffer)
@@ -531,6 +558,8 @@ class Part:
         due = not self.tested <= self.observed() <= 1.05 * self.tested + 1
         if due:
             self.tested = self.observed()
+            if self.bends and self.awaited is None:
+                self.scatter = np.sqrt(scatter(rows, len(self.x), variance))
         if self.bends and mature and self.estimate_bent(rows, theta, sigma, spread, due):
             return due
         self.tau = 0.0
@@ -574,7 +603,7 @@ class Part:
         if due:
             self.tau = 0.0
             if noises.min() > 0:
-                self.tau = likeliest_spread(mean, norms(sigma), weight, average, noises)
+                self.tau = likeliest_spread(mean, norms(sigma), weight, average, noises, variance)
         if self.tau == 0:
             return False
         left = noise_share(mean, weight, self.tau, noises)
@@ -622,6 +651,16 @@ class Part:
         self.on_its_way = None
         self.stale = True
         return sent
+
+
+def estimate(parts):
+    if any(part.stale for part in parts):
+        due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
+        if any(due):
+            for part in parts:
+                part.note_slow()
+        for part in parts:
+            part.stale, part.pending = False, 0
 
 
 def choose(parts, viable):
@@ -803,10 +842,10 @@ def cans(
         if probe is None:
             continue
         pull(m)
+        estimate(parts)
         for features, milliseconds in zip(probe, arrivals(m), strict=True):
             part.observe(features, milliseconds)
-        if not part.upload_is_due():
-            continue
+        part.buffer = [replace(row, startling=False) for row in part.buffer]
         part.start_upload()
         if immediate:
             sent = part.send(pool(m, LINK), 0.0)
@@ -821,13 +860,7 @@ def cans(
         uploads.append(arrived if t == 0 else 0)
         frames[m] += 1
         pull(m)
-        if any(part.stale for part in parts):
-            due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
-            if any(due):
-                for part in parts:
-                    part.note_slow()
-            for part in parts:
-                part.stale, part.pending = False, 0
+        estimate(parts)
         p = choose(parts, viable)
         picks.append(p)
         for i, part in enumerate(parts):  # with delivery `next-contact`
@@ -840,11 +873,14 @@ def cans(
             part.observe(x[i][p], latencies[i], p)
             if x[i][p].any():
                 part.heard = max(time, part.heard)
-            silent = i == LINK and time - part.heard > numbers.probe_after
-            if silent and p == last and probe is not None:
-                part.observe(probe[0], time_probe(t))
-                part.heard = time
-            if not part.upload_is_due():
+        told = numbers.events and any(part.upload_is_due() for part in parts)
+        silent = time - parts[LINK].heard > numbers.probe_after
+        if silent and p == last and probe is not None:
+            parts[LINK].observe(probe[0], time_probe(t))
+            parts[LINK].heard = time
+        for i, part in enumerate(parts):
+            rides = told and not part.bends and x[i][p].any() and part.on_its_way is None
+            if not part.upload_is_due() and not rides:
                 if numbers.events and p != last and x[i][p].any() and part.on_its_way is None:
                     pool(m, i).unsurprised()
                 continue

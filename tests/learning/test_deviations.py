@@ -45,7 +45,7 @@ def test_a_line_that_fits_has_no_spread() -> None:
     rng = np.random.default_rng(1)
     noisy = mean * (1.0 + rng.normal(0.0, 0.1 / np.sqrt(5.0), len(mean)))
     sums = deviations.weighted(averages(5.0, noisy), mean)
-    assert deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09)) == 0.0
+    assert deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09), 0.09) == 0.0
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.3])
@@ -53,7 +53,7 @@ def test_the_spread_is_read_off_the_averages(spread: float) -> None:
     mean = 100.0 * WORK[1:]
     bent = mean * (1.0 + spread * np.array([1, -1] * 4))
     sums = deviations.weighted(averages(200.0, bent), mean)
-    found = deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09))
+    found = deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09), 0.09)
     assert found == pytest.approx(spread, rel=0.51)
 
 
@@ -61,15 +61,41 @@ def test_a_choice_that_the_line_was_drawn_through_says_nothing() -> None:
     mean = np.array([100.0])
     sums = deviations.weighted(averages(1000.0, np.array([150.0])), mean)
     certain = 1.0 / np.sqrt(sums[0])
-    assert deviations.spread_of(sums, mean, certain, np.array([0.09])) == 0.0
-    assert deviations.spread_of(sums, mean, np.zeros(1), np.array([0.09])) > 0.0
+    assert deviations.spread_of(sums, mean, certain, np.array([0.09]), 0.09) == 0.0
+    assert deviations.spread_of(sums, mean, np.zeros(1), np.array([0.09]), 0.09) > 0.0
 
 
 def test_what_was_seen_once_does_not_speak_against_the_line() -> None:
     mean = 100.0 * WORK[1:]
     once, twice = (deviations.weighted(averages(number, 2.0 * mean), mean) for number in (1.0, 2.0))
-    assert deviations.spread_of(once, mean, np.zeros(8), np.full(8, 0.09)) == 0.0
-    assert deviations.spread_of(twice, mean, np.zeros(8), np.full(8, 0.09)) > 0.0
+    assert deviations.spread_of(once, mean, np.zeros(8), np.full(8, 0.09), 0.09) == 0.0
+    assert deviations.spread_of(twice, mean, np.zeros(8), np.full(8, 0.09), 0.09) > 0.0
+
+
+def test_a_few_observations_that_agree_are_no_evidence() -> None:
+    """One choice of eight, far from its line and hardly scattered, is as noisy as the others; and
+    noise that is known from few observations is Student's."""
+    mean, apart = 100.0 * WORK[1:], np.zeros(8)
+    apart[3] = 0.35
+    noise = np.full(8, 0.09)
+    noise[3] = 0.02
+    several, many = (
+        deviations.weighted(averages(number, mean * (1.0 + apart)), mean) for number in (2.0, 40.0)
+    )
+    assert deviations.spread_of(several, mean, np.zeros(8), noise, 0.09) == 0.0
+    assert deviations.spread_of(many, mean, np.zeros(8), noise, 0.09) > 0.0
+
+
+def test_residuals_are_judged_by_the_scatter_of_a_choice() -> None:
+    """Not less than the line says; where a choice was seen little, as all of them scatter."""
+    raw = np.zeros((3, 3))
+    for choice, latency in [(0, 1.0 + 5.0 * (-1) ** i) for i in range(40)] + [(1, 1.0)]:
+        raw[:, choice] += 1.0, latency, latency * latency
+    found = deviations.scattered(raw, 4.0)
+    assert found[0] == pytest.approx(0.9 * 25.0, rel=0.1)
+    assert found[1] == found[2] == pytest.approx(0.9 * 25.0, rel=0.1)
+    assert deviations.scattered(raw, 50.0).min() == 50.0
+    assert deviations.scattered(np.zeros((3, 2)), 4.0).tolist() == [4.0, 4.0]
 
 
 def test_noise_is_what_is_left_about_the_averages() -> None:

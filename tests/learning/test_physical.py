@@ -70,6 +70,14 @@ def test_importance_is_one_over_the_noise() -> None:
     assert [physical.importance(ms) for ms in (0.0, 3.0, 9.0, -9.0)] == [1.0, 0.5, 0.1, 0.1]
 
 
+def test_a_latency_is_as_far_off_as_the_times_it_is_slower_or_faster() -> None:
+    """Where noise is a share of latency: a tenth of what was expected as ten times as much."""
+    assert physical.keenness(300.0, 300.0) == physical.keenness(300.0, 900.0) == 1.0
+    assert 0.9 * physical.keenness(300.0, 30.0) == pytest.approx(9.0 / 10.0**0.5, rel=0.03)
+    assert physical.keenness(3.0, 0.3) == pytest.approx(1.0, abs=0.03)
+    assert physical.keenness(3.0, -3.0) == 1.0
+
+
 def reference_latency(state: LearnerState, *given) -> float:
     """What the noise of an observation is judged by."""
     expected, residual = physical.expectation(state, *given)

@@ -180,16 +180,18 @@ class DeviceLearner:
                 raise ValueError(f"latencies must be finite numbers, not {latencies}")
         index = choice if isinstance(choice, int) else choice.row
         self._judge_server(index, latencies.server, time)
-        uploads = []
+        heard = []
         for part in self._parts.values():
             latency = latencies.of(part.part.explains)
             if latency is None:
                 continue
+            heard.append(part)
             if self._state.informative[part.number, index]:
                 part.observe(index, latency, time)
-            if part.wants_upload():
-                uploads.append(part.upload())
-        return tuple(uploads)
+        due = [part for part in heard if part.wants_upload()]
+        if not due:
+            return ()
+        return tuple(part.upload() for part in heard if part in due or part.rides(index))
 
     def observe_wait(self, choice: Choice, waited_ms: float) -> None:
         """How long a request waited for a worker, beside what was assumed when it was chosen."""
@@ -281,12 +283,15 @@ class DeviceLearner:
         self, latencies: Sequence[float], time: float = 0.0, tell: bool = False
     ) -> tuple[Upload, ...]:
         """Learn from timed exchanges, the first ones of `table.probe`; they feed the link part
-        only, and nothing if this policy has none. `tell`: upload them in any case."""
+        only, and nothing if this policy has none. `tell`: upload them in any case, judged by what
+        is known already."""
         if not all(-inf < latency < inf for latency in latencies):
             raise ValueError(f"latencies must be finite numbers, not {latencies}")
         part, probe = self._parts.get("link"), self.table.probe
         if part is None or probe is None:
             return ()
+        if tell:
+            self.get_ready()
         for features, latency in zip(probe, latencies, strict=False):
             row = np.zeros(self._state.rows.shape[2])
             row[: len(features)] = features

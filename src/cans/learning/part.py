@@ -134,6 +134,11 @@ class PartLearner:
             return linear.wants_fleet_sync(self.state, 0, self.number, self.fleet_threshold)
         return self.part.shared and exchange.upload_is_due(self.state, 0, self.number)
 
+    def rides(self, choice: int) -> bool:
+        """Whether what was observed of a choice goes along with an upload of another part."""
+        free = self.in_flight is None and not self.booked
+        return free and exchange.rides(self.state, self.number, choice)
+
     def upload(self, whole: bool = False) -> Upload:
         """What is to be told now; `whole`: all there is, what is surprising not alone."""
         if whole:

@@ -83,6 +83,7 @@ class ByChoice(NamedTuple):
     startling: Array
     own: Array  # ... and of `Physics`
     spread: Array  # (devices, parts)              of choices about the line, a share; 0: it fits
+    scatter: Array  # (devices, parts, choices)    standard deviation that residuals are judged by
     width: Array  # (devices, parts, choices)      standard deviation of the expected latency, ms
     tested: Array  # (devices, parts)              observations when that was last looked into
     seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
@@ -217,6 +218,7 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
         startling=np.zeros(shape),
         own=np.zeros(shape),
         spread=np.zeros((devices, parts)),
+        scatter=np.zeros((devices, parts, choices)),
         width=np.zeros((devices, parts, choices)),
         tested=np.zeros((devices, parts)),
         seen=np.zeros((devices, choices)),

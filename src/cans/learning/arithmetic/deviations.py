@@ -105,6 +105,27 @@ def weighted(sums: Array, mean: Array) -> Array:
     return result
 
 
+def scattered(seen: Array, variance: float) -> Array:
+    """Noise variance of every choice that residuals are judged by: how its observations scatter
+    about their average and, where they are few, how those of all choices do, but no less than the
+    line says; `seen` are the sums of every choice, `variance` is that of the line.
+
+    What was observed before anything was expected is weighted by the latency itself, so that what
+    happened to be slow hardly counts: where noise is no share of latency a line drawn through it
+    takes everything else for a surprise. And where noise is a share, down to nothing, choices that
+    take next to no time make it look small.
+    """
+    number = np.where(seen[0] > 0.0, seen[0], 1.0)
+    average = seen[1] / number
+    squares = share(average) * np.maximum(seen[2] - seen[1] * average, 0.0)
+    freedom = np.maximum(seen[0] - 1.0, 0.0)
+    common = (squares.sum() + 2.0 * variance) / (freedom.sum() + 2.0)
+    result: Array = np.maximum(
+        (squares + OBSERVATIONS * common) / (freedom + OBSERVATIONS), variance
+    )
+    return result
+
+
 def noise_of(sums: Array, mean: Array, prior: float) -> tuple[Array, float]:
     """Noise variance of every choice, and of all observations alike; `sums` are `weighted`.
 
@@ -131,25 +152,30 @@ def noise_of(sums: Array, mean: Array, prior: float) -> tuple[Array, float]:
     return result, float(variance)
 
 
-def spread_of(sums: Array, mean: Array, norm: Array, variance: Array) -> float:
+def spread_of(sums: Array, mean: Array, norm: Array, variance: Array, every: float) -> float:
     """The spread of the choices about their line, a share of latency: the likeliest of `SPREADS`,
-    or 0 if the evidence for it is weak; `variance` is `noise_of`.
+    or 0 if the evidence for it is weak; `variance` and `every` are `noise_of`.
 
-    A choice that the line was drawn through (leverage near 1) says nothing about it.
+    A choice that the line was drawn through (leverage near 1) says nothing about it. Nor is one
+    less noisy than all are because a few observations of it happen to agree; and noise that is
+    known from few observations is Student's.
     """
     if variance.min() <= 0.0:
         return 0.0
     worth = share(mean)
     seen = sums[0] >= REPEATED * worth
     weight = np.where(seen, sums[0], 1.0)
-    noise = variance * worth / weight
+    noise = np.maximum(variance, every) * worth / weight
+    freedom = np.maximum(sums[0] / worth - 1.0, 0.0).sum() + 2.0
     left = np.where(seen, 1.0 - np.minimum(sums[0] * norm * norm, 1.0), 0.0)
     left = np.where(left < 0.01, 0.0, left)
     apart = (sums[1] / weight - mean) ** 2 * worth
     best, found = EVIDENCE, 0.0
     for spread in SPREADS:
         prior = (LEVEL * spread) ** 2
-        gain = apart * (1.0 / noise - 1.0 / (prior + noise)) - left * np.log(1.0 + prior / noise)
+        odd, usual = apart / (freedom * noise), apart / (freedom * (prior + noise))
+        gain = (freedom + 1.0) * np.log((1.0 + odd) / (1.0 + usual))
+        gain = gain - left * np.log(1.0 + prior / noise)
         likelihood = 0.5 * np.where(left > 0.0, gain, 0.0).sum()
         if likelihood > best:
             best, found = likelihood, spread

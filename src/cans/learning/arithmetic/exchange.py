@@ -71,6 +71,13 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
     return wants_upload(state, device, part)
 
 
+def rides(state: LearnerState, part: int, choice: int) -> bool:
+    """Whether an observation of a choice is told as soon as a message of another part goes out.
+    Where there are no sums of every choice nothing else tells of one that nobody has tried."""
+    told_apart = state.choices.bends[part] or not state.informative[part, choice]
+    return bool(state.events[part] and not told_apart)
+
+
 def is_news(
     told: Array, now: Array, ridge: float, dimension: int, moved: float, grown: float
 ) -> bool:

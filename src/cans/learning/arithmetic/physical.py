@@ -34,6 +34,7 @@ from cans.learning.arithmetic.deviations import (
     note_choice,
     note_own,
     note_slow,
+    scattered,
     spread_of,
     too_slow,
     unexplained,
@@ -58,6 +59,9 @@ from cans.learning.arithmetic.nonnegative import nonnegative_theta, pin
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
+
+SHORT_MS = 3.0 * FLOOR_MS
+"""Latencies up to this may be far shorter than expected by a disturbance alone."""
 
 PRIOR_RUNS, PRIOR_SHARE = 2.0, 0.3
 """Before residuals speak: noise of three tenths of the latency, worth two observations."""
@@ -156,7 +160,7 @@ def learn_beside(
 ) -> float:
     """As `learn`, where the last estimate expected so many milliseconds."""
     physics = state.physics
-    expected, residual = judged(state, device, part, expected, latency)
+    expected, residual = judged(state, device, part, expected, latency, choice)
     # What its noise is judged by is the expected latency, which this noise has not touched; or,
     # where something else has happened, the latency.
     weight, more = importance(expected), 1.0
@@ -275,15 +279,27 @@ def expectation(
 
 
 def judged(
-    state: LearnerState, device: int, part: int, expected: float, latency: float
+    state: LearnerState, device: int, part: int, expected: float, latency: float, choice: int = -1
 ) -> tuple[float, float]:
-    """As `expectation`, where the last estimate expected so many milliseconds."""
+    """As `expectation`, where the last estimate expected so many milliseconds of a choice."""
     deviation = float(state.physics.deviation[device, part])
+    if choice >= 0 and state.choices.used:
+        deviation = max(deviation, float(state.choices.scatter[device, part, choice]))
     young = state.synced[device, part, -2] < int(state.dimension[part]) + MATURE
     if young or deviation <= 0.0:  # zero: it has not estimated anything yet
         return abs(latency), 0.0
     scale = sqrt(importance(expected)) / deviation
-    return expected, (latency - expected) * scale
+    return expected, (latency - expected) * scale * keenness(expected, latency)
+
+
+def keenness(expected: float, latency: float) -> float:
+    """By how much more a residual counts that is of something faster than expected. A share of what
+    was expected is at most all of it, however much faster something has become; so its noise is
+    taken to be a share of the geometric mean of what was expected and what was measured. Not where
+    both are short: there it is no share."""
+    if abs(latency) >= expected:
+        return 1.0
+    return float(((SHORT_MS**2 + expected**2) / (SHORT_MS**2 + latency**2)) ** 0.25)
 
 
 # --- estimate ------------------------------------------------------------------------------------
@@ -432,6 +448,10 @@ def look_into_choices(state: LearnerState, device: int) -> None:
         if choices.bends[part]:
             due = is_due(state, device, part)
             news = news or due
+            if due and state.awaited[device, part] == 0.0:  # what surprised is not yet noise
+                seen = choices.synced[device, part] + choices.local[device, part]
+                variance = state.physics.deviation[device, part] ** 2
+                choices.scatter[device, part] = np.sqrt(scattered(seen, variance))
             if not known:
                 choices.spread[device, part] = 0.0
             elif due or choices.spread[device, part] > 0.0:
@@ -454,7 +474,7 @@ def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
     noise, variance = noise_of(sums, mean, prior)
     if due:
         certain = norms(physics.root[device, part, :size, :size].copy(), columns)
-        choices.spread[device, part] = spread_of(sums, mean, certain, noise)
+        choices.spread[device, part] = spread_of(sums, mean, certain, noise, variance)
     spread = choices.spread[device, part]
     if spread <= 0.0:
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, MATURE, Array, LearnerState, PoolState
-from cans.learning.arithmetic.deviations import weighted
+from cans.learning.arithmetic.deviations import scattered, weighted
 from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
     adopt,
@@ -27,6 +27,7 @@ from cans.learning.arithmetic.physical import (
     PRIOR_SHARE,
     alarmed,
     estimate_of,
+    keenness,
     noise_variance,
 )
 
@@ -72,7 +73,9 @@ def merge(
     statistics, taken = pools.statistics[pool, part], upload
     by_choice, believed = pools.choices[pool, part], 1.0
     if watched:
-        residual = surprise(statistics, upload, ridge, dimension)
+        # What follows a surprise is judged by the line: the surprise is in the scatter already.
+        said = choices if pools.alarm[pool, part].max() == 0.0 else choices * 0.0
+        residual = surprise(statistics, upload, ridge, dimension, by_choice, said)
         if by_choice.shape[1] > 0:
             line = residual
             residual = by_its_choice(statistics, by_choice, upload, choices, line, ridge, dimension)
@@ -116,25 +119,37 @@ def publish(pools: PoolState, pool: int, part: int, ridge: float, dimension: int
         pools.edition[pool, part] += 1
 
 
-def surprise(pool: Array, upload: Array, ridge: float, dimension: int) -> float:
+def surprise(
+    pool: Array,
+    upload: Array,
+    ridge: float,
+    dimension: int,
+    known: Array = NO_CHOICES,
+    said: Array = NO_CHOICES,
+) -> float:
     """Standardised residual of an upload under its pool's estimate; positive: slower than thought.
 
     Σ <theta, x> (y - <theta, x>) needs the sums alone, so that it works for any upload. One of many
     observations is judged by the average of them: that a model is a little off, which many
-    observations prove, is no change. `dimension` is without the padding.
+    observations prove, is no change. `dimension` is without the padding; `known` and `said` are the
+    sums of every choice of pool and upload.
     """
     if pool[-2] < dimension + MATURE or upload[-1] < 1.0:
         return 0.0
     inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
     theta = estimate_of(pool, ridge, inverse)
     variance = noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
+    if said[0].sum() > 0.0:
+        variance = (said[0] * scattered(known, variance)).sum() / said[0].sum()
     direction = times(sigma_of(upload, 0.0), theta)
     explained = (theta * direction).sum()
     uncertain = explained + (direction * times(inverse, direction)).sum() / upload[-1]
     if explained <= NOTHING * upload[-3] or variance <= 0.0:
         return 0.0
-    score = (theta * b_of(upload)).sum() - explained
-    return float(score / np.sqrt(variance * uncertain * upload[-1]))
+    agreement = (theta * b_of(upload)).sum()
+    usual = milliseconds(explained / upload[-2])
+    keen = keenness(usual, usual * agreement / explained)
+    return float(keen * (agreement - explained) / np.sqrt(variance * uncertain * upload[-1]))
 
 
 def carried_over(pool: Array, upload: Array, ridge: float) -> Array:

@@ -242,7 +242,10 @@ class Pools:
             return False
         width = upload.statistics.dimension
         known, said = pool.statistics.pack(width), upload.statistics.pack(width)
-        return abs(pooling.surprise(known, said, rules.ridge, width)) > pooling.TRUST
+        most = max(each.statistics.choices.shape[1] for each in (pool, upload))
+        choices = pool.statistics.of_choices(most), upload.statistics.of_choices(most)
+        residual = pooling.surprise(known, said, rules.ridge, width, *choices)
+        return abs(residual) > pooling.TRUST
 
     async def group(
         self, family: Family, identity: DeviceIdentity, whole_ms: float, moved: bool

@@ -19,9 +19,9 @@ from cans.learning.arithmetic.choosing import (
     learned_scores,
     must_not_stay_local,
 )
-from cans.learning.arithmetic.exchange import upload_is_due
+from cans.learning.arithmetic.exchange import rides, upload_is_due
 from cans.learning.arithmetic.linear import accumulate, estimate, observe, wants_fleet_sync
-from cans.learning.arithmetic.physical import learn, observe_physically, unsurprised
+from cans.learning.arithmetic.physical import learn, observe_physically, refresh, unsurprised
 from cans.learning.arithmetic.pooling import acknowledge, send
 from cans.simulation.engines.exchanging import (
     deliver,
@@ -94,13 +94,15 @@ def arrive(
     episode: Episode,
     record: Record,
 ) -> None:
-    """Every device times an exchange of each size, one device after the other."""
+    """Every device times an exchange of each size and tells of it, one device after the other."""
     part, sizes = rules.link_part, rules.probe_bytes.shape[0]
     if part < 0 or rules.probe_after == np.inf:
         return
     for device in range(truth.place_of.shape[0]):
         if rules.fresh:
             pull(state, pools, traffic, rules, device, record, 0)
+        if state.physics.used:
+            refresh(state, device)
         for size in range(sizes):
             factor, shift = (
                 episode.arrival_factor[device, size],
@@ -111,7 +113,8 @@ def arrive(
             at_zero, per_ms = rules.probe_at_zero[size], rules.probe_per_ms[size]
             experience(state, device, part, at_zero, per_ms, milliseconds, -1)
         record.probes[0] += sizes
-        if upload_is_due(state, device, part):
+        if traffic.pool_of[device, part] >= 0:  # all of it, as `DeviceLearner` tells it
+            state.startling[device, part] = 0.0
             upload(state, pools, traffic, rules, device, part, 0.0, record, 0)
 
 
@@ -252,6 +255,15 @@ def probe(
     record.probes[0] += 1
 
 
+def tells(state: LearnerState, traffic: Traffic, rules: Rules, device: int) -> bool:
+    """Whether a device has something to upload, that other parts may travel with."""
+    for part in range(rules.parts):
+        waits = traffic.pool_of[device, part] < 0 or traffic.waiting[device, part]
+        if state.events[part] and not waits and upload_is_due(state, device, part):
+            return True
+    return False
+
+
 def play(
     state: LearnerState,
     pools: PoolState,
@@ -290,6 +302,7 @@ def play(
                     observe_physically(state, device, part, pick, explained)
                 else:
                     observe(state, device, part, pick, explained)
+        told = tells(state, traffic, rules, device)
         if pick == local:
             probe(state, rules, truth, episode, t, record)
         for part in range(rules.parts):  # lines 9-15
@@ -298,7 +311,7 @@ def play(
                     synchronise(state, pools, traffic, rules, part, time, record, t)
             elif traffic.pool_of[device, part] < 0 or traffic.waiting[device, part]:
                 continue
-            elif upload_is_due(state, device, part):
+            elif upload_is_due(state, device, part) or (told and rides(state, part, pick)):
                 upload(state, pools, traffic, rules, device, part, time, record, t)
             elif state.events[part] and pick != local and state.informative[part, pick]:
                 unsurprised(pools.alarm[traffic.pool_of[device, part], part])

@@ -240,14 +240,14 @@ def _arrive(
     exchange: Exchange,
     immediate: bool,
 ) -> None:
-    """Every device times an exchange of each size, one device after the other."""
+    """Every device times an exchange of each size and tells of it, one device after the other."""
     for device, learner in enumerate(learners):
         if not learner.wants_all_probes():
             continue
         if learner.policy.fresh:
             exchange.pull(device)
         measured = arrival_probes(world, episode, device)
-        exchange.uploaded(device, learner.observe_probe(measured), 0.0, immediate)
+        exchange.uploaded(device, learner.observe_probe(measured, tell=True), 0.0, immediate)
         exchange.record.probes[0] += len(measured)
 
 
@@ -261,7 +261,8 @@ def arrive(
             continue
         for key in learner.pools():
             learner.adopt(edge.download(key))
-        for upload in learner.observe_probe(arrival_probes(world, episode, device)):
+        measured = arrival_probes(world, episode, device)
+        for upload in learner.observe_probe(measured, tell=True):
             learner.acknowledge(edge.merge(upload))
             uploads += 1
     return uploads
