@@ -268,6 +268,15 @@ def test_a_choice_that_is_first_taken_when_the_server_hangs() -> None:
     assert (times.usual(0), times.late(0)) == (0.0, inf)
 
 
+def test_the_first_replies_of_back_ends_say_that_the_server_does_not_hang_and_no_more() -> None:
+    times = RemoteTimes()
+    for row in range(4):
+        times.took(row, 0.3, typical=False)
+    for _ in range(3):
+        times.took(9, 5.0, lost=True)
+    assert [times.late(row) for row in (0, 9)] == [inf, inf]
+
+
 def test_a_server_that_is_always_slower_than_this_device_is_not_hung() -> None:
     times = RemoteTimes()
     for _ in range(6):

@@ -312,9 +312,9 @@ class Requests:
         return self.measure(asked, reply, end)
 
     def _count(self, asked: Asked, reply: InferReply, end: float, lost: bool = False) -> None:
-        """Remember how long a reply took; the first of a back-end is not like others."""
-        if not reply.warming:
-            self._remote_times.took(asked.choice.row, end - asked.ready, lost)
+        """Remember how long a reply took."""
+        seconds = end - asked.ready
+        self._remote_times.took(asked.choice.row, seconds, lost, typical=not reply.warming)
 
     def measure(self, asked: Asked, reply: InferReply, end: float) -> Measured:
         """What a reply that came at `end` teaches of its choice."""

@@ -187,6 +187,9 @@ WAKING = 0.008  # seconds of that for waking up
 LINGER = 1.0  # seconds that a reply is still learned from when this device was first
 
 
+MOST = 0.75  # of replies: a server that this device beats so often is slow, and does not hang
+
+
 class RemoteTimes:
     """What each choice took from request to reply, and from when on a reply is late."""
 
@@ -195,15 +198,17 @@ class RemoteTimes:
         self._took: dict[int, deque[tuple[float, bool]]] = {}  # seconds, and whether it was lost
         self._lost: deque[bool] = deque(maxlen=window)  # the last replies of all choices
 
-    def took(self, row: int, seconds: float, lost: bool = False) -> None:
-        """`lost`: this device had answered by itself when the reply came."""
-        self._took.setdefault(row, deque(maxlen=self._window)).append((seconds, lost))
+    def took(self, row: int, seconds: float, lost: bool = False, typical: bool = True) -> None:
+        """`lost`: this device had answered by itself when the reply came; not `typical`: the first
+        of a back-end, which was built for it."""
         self._lost.append(lost)
+        if typical:
+            self._took.setdefault(row, deque(maxlen=self._window)).append((seconds, lost))
 
     def _counted(self, row: int) -> list[float]:
         """Of a server that hung the reply says how long it hung, not how long a choice takes: what
         this device has beaten counts only where it beats most."""
-        slower = 2 * sum(self._lost) > len(self._lost)
+        slower = sum(self._lost) > MOST * len(self._lost)
         return sorted(each for each, lost in self._took.get(row, ()) if slower or not lost)
 
     def usual(self, row: int) -> float:
