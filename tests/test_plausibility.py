@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cans.learning import SufficientStatistics
-from cans.learning.plausibility import Limits, implausible
+from cans.learning.plausibility import Limits, contradicted, implausible
 
 ROWS = np.array([[0.0, 1.0, 1.0], [0.5, 0.3, 0.8], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
 
@@ -63,3 +63,37 @@ def test_overflow_is_refused(value: float) -> None:
     with np.errstate(over="ignore"):
         lie = replace(honest(1, 5), b=np.full(3, value), squares=value)
     assert implausible(lie, ROWS) is not None
+
+
+# --- contradicting ---
+
+
+def measured(factor: float, count: int, seed: int = 0) -> SufficientStatistics:
+    """Observations of a link of 2 ms and 0.1 ms a kilobyte, so many times as slow."""
+    random, total = np.random.default_rng(seed), SufficientStatistics.zero(2)
+    for size in random.choice([8.0, 64.0, 150.0], count):
+        latency = factor * (2.0 + 0.1 * size) * random.lognormal(0.0, 0.05)
+        weight = 9.0 / (9.0 + (2.0 + 0.1 * size) ** 2)
+        one = SufficientStatistics.of(np.array([1.0, size]), latency).scaled(weight)
+        total += replace(one, weight=1.0, count=1)
+    return total
+
+
+def test_a_pool_that_is_far_from_what_was_measured_contradicts_it() -> None:
+    own = measured(1.0, 20)
+    assert not contradicted(measured(1.0, 500, 1), own, 0.01)
+    assert not contradicted(measured(1.5, 500, 1), own, 0.01), "devices differ"
+    assert contradicted(measured(5.0, 500, 1), own, 0.01)
+    assert contradicted(measured(0.2, 500, 1), own, 0.01)
+
+
+def test_a_pool_of_lies_and_truths_is_contradicted_although_it_is_noisy() -> None:
+    mixed = measured(5.0, 300, 1) + measured(1.0, 100, 2)
+    assert contradicted(mixed, measured(1.0, 20), 0.01)
+
+
+def test_few_measurements_may_have_been_disturbed_but_not_to_be_faster() -> None:
+    assert not contradicted(measured(0.2, 500, 1), measured(1.0, 5), 0.01)
+    assert contradicted(measured(5.0, 500, 1), measured(1.0, 5), 0.01)
+    assert not contradicted(measured(5.0, 500, 1), measured(1.0, 1), 0.01)
+    assert not contradicted(SufficientStatistics.zero(2), measured(1.0, 50), 0.01)

@@ -94,3 +94,43 @@ def fully_connected(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, str(path))
     return path
+
+
+def endless(path: Path, size: int = 16) -> Path:
+    """A convolution, and a loop that says to itself that it shall go on."""
+    carried = [1, 3, size, size]
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "v"], ["twice"]),
+            helper.make_node("Identity", ["go"], ["again"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, carried),
+        ],
+        [
+            helper.make_tensor_value_info("again", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("twice", TensorProto.FLOAT, carried),
+        ],
+    )
+    weights = [
+        numpy_helper.from_array(np.ones((3, 3, 1, 1), np.float32), "w"),
+        numpy_helper.from_array(np.array(True), "yes"),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["input", "w"], ["a"]),
+        helper.make_node("Loop", ["", "yes", "a"], ["l"], body=body),
+        helper.make_node("Conv", ["l", "w"], ["scores"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "endless",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, carried)],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, carried)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+    return path

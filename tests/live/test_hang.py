@@ -103,6 +103,17 @@ def by_server(found: Trouble) -> bool:
 
 
 def hang_once(found: Trouble, local_ms: float, grace_ms: float = 0.0) -> tuple[float, float]:
+    """As `hang`; the slowest answer is in time."""
+    slowest, back = hang(found)
+    assert slowest < bar_ms(local_ms) + grace_ms, (slowest, local_ms)
+    return slowest, back
+
+
+def bar_ms(local_ms: float) -> float:
+    return 2 * local_ms + 20
+
+
+def hang(found: Trouble) -> tuple[float, float]:
     """The slowest of some answers while the server hangs, and seconds until it is used again."""
     wait_until(lambda: by_server(found), 30.0)
     found.hang()
@@ -112,7 +123,6 @@ def hang_once(found: Trouble, local_ms: float, grace_ms: float = 0.0) -> tuple[f
     found.repair()
     start = time.perf_counter()
     wait_until(lambda: by_server(found), 30.0)
-    assert slowest < 2 * local_ms + 20 + grace_ms, (slowest, local_ms)
     return slowest, time.perf_counter() - start
 
 
@@ -177,12 +187,15 @@ def test_a_hundred_times_with_a_real_model(tmp_path: Path, kind: str) -> None:
         slowest, back, local = [], [], []
         for _ in range(100):
             local.append(local_ms(found))
-            took, seconds = hang_once(found, local[-1])
+            took, seconds = hang(found)
             slowest.append(took)
             back.append(seconds)
+        late = [(took, own) for took, own in zip(slowest, local, strict=True)
+                if took >= bar_ms(own)]  # fmt: skip
         print(f"\n{kind}: local {median(local):.1f} ms, slowest answers {median(slowest):.1f} "
-              f"(worst {max(slowest):.1f}) ms, back after {median(back):.2f} "
-              f"(worst {max(back):.2f}) s")  # fmt: skip
+              f"(worst {max(slowest):.1f}) ms, {len(late)} of 100 above the bar, back after "
+              f"{median(back):.2f} (worst {max(back):.2f}) s")  # fmt: skip
+        assert not late
         assert max(back) < BACK_S
 
 

@@ -26,7 +26,7 @@ from cans.live.device.timing import Measured, Offline
 from cans.live.store import Store
 from cans.live.store.shares import is_banned
 from cans.live.wire.link import Link
-from cans.live.wire.messages import SyncRequest
+from cans.live.wire.messages import PoolUpdate, SyncRequest
 from cans.live.wire.terms import Terms
 from tests.live.faults import wait_until
 from tests.live.poison import (
@@ -108,6 +108,45 @@ def test_a_liar_is_found_and_named(tmp_path: Path, way: str) -> None:
         wait_until(named, 60.0)
         wait_until(lambda: is_taken_back(server.store(), "liar"), 10.0)
         liar.leave()
+
+
+def test_a_device_whose_measurements_contradict_a_pool_trusts_its_own(tmp_path: Path) -> None:
+    """The pool says that large tensors take five times as long, which no pace makes up for."""
+    policy, model, name = policy_named("cans"), shrinking(0.0), "fast-near"
+    truth = nominal(name)
+    hooks = NoTime(pace_mbps=NETWORKS["near"], stopwatch=Handed(truth, 0), force=0)
+    fresh = Terms(policy, fresh_pools=policy.fresh)
+    with running(model, terms=fresh, books=True) as server, Device(
+        server.address, shrinking(0.0), network="near", name=name, state=tmp_path, hooks=hooks
+    ) as device:  # fmt: skip
+        for choice in (0, 3, 5) * 10:
+            hooks.force = choice
+            device.run(INPUTS)
+        device.settle()
+        experience = device._experience
+        learner = experience.learner
+        assert learner is not None
+        (key,) = (each for each in experience.known if each.part == "link")
+
+        def told(factor: float, round_: int) -> tuple[float, bool]:
+            """What sending the raw input is expected to take on the link after a pool that says
+            this of large tensors, and whether the pool is believed."""
+            sums = SufficientStatistics.zero(2)
+            for row in (0, 1, 3, 5) * 100:
+                latency = truth["link"][row] * (factor if row < 2 else 1.0)
+                one = SufficientStatistics.of(model.table.link[row], float(latency))
+                sums += replace(one.scaled(9 / (9 + truth["link"][row] ** 2)), weight=1.0, count=1)
+            with device._turns.turn(time.monotonic() + 5.0), device._turns.learner:
+                version = experience.known[key]
+                pool = Download(key, version[0], sums, version[1] + round_)
+                experience.adopt([PoolUpdate(pool)])
+                learner.get_ready()
+                expected = learner.part_predictions("link")[0][0]
+            return float(expected), key not in experience._contradicted
+
+        assert told(1.0, 1) == (pytest.approx(truth["link"][0], rel=0.1), True)
+        assert told(5.0, 2) == (pytest.approx(truth["link"][0], rel=0.2), False)
+        assert told(1.0, 3) == (pytest.approx(truth["link"][0], rel=0.1), True)
 
 
 def is_taken_back(store: Store, device: str) -> bool:

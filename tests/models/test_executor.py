@@ -25,6 +25,21 @@ def image(mobilenet: tuple[Model, tuple[Point, ...]]) -> dict[str, np.ndarray]:
     return random_inputs(mobilenet[0].inputs, np.random.default_rng(0))
 
 
+def test_what_is_left_of_the_raw_input_is_the_whole_model_and_no_slower(mobilenet, image) -> None:
+    """A device that finishes what a server did not answer runs what it runs by itself."""
+    executor, last = Executor(*mobilenet), len(mobilenet[1]) - 1
+    crossing = executor.run_front(0, image).crossing
+    chained = executor.continue_locally(0, crossing)
+    assert chained.implementation == "chain"
+    assert executor.prepare(last, ("front",), calibrate=False)
+    fused = executor.continue_locally(0, crossing)
+    assert (fused.implementation, len(fused.blocks)) == ("fused", 1)
+    whole = executor.run_front(last, image)
+    for name, value in whole.outputs.items():
+        np.testing.assert_array_equal(fused.outputs[name], value)
+        np.testing.assert_allclose(chained.outputs[name], value, atol=1e-4)
+
+
 def test_a_switch_is_announced_and_not_taken_for_a_change_of_speed(mobilenet, image) -> None:
     executor = Executor(*mobilenet)
     chain = [executor.run_front(10, image) for _ in range(4)]

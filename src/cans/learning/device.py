@@ -17,6 +17,7 @@ from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.part import PartLearner, PartRecord
 from cans.learning.policies import Choose, Hyperparameters, Policy
+from cans.learning.statistics import SufficientStatistics
 from cans.learning.table import PartitionTable
 
 NOTHING_SPECIAL = Context()
@@ -341,6 +342,13 @@ class DeviceLearner:
     def pools(self) -> tuple[PoolKey, ...]:
         """The shared pools this device takes part in."""
         return tuple(part.key for part in self._parts.values() if part.part.shared)
+
+    def own(self, key: PoolKey) -> SufficientStatistics | None:
+        """What this device has measured itself of a pool that is watched; None: it is not."""
+        part, physics = self._parts.get(key.part), self._state.physics
+        if part is None or part.key != key or not physics.used or not part.part.watched:
+            return None
+        return part.read(physics.own, self._state.choices.own)
 
     def pending(self) -> tuple[Upload, ...]:
         """Uploads made and not yet acknowledged; to be sent again after a failure."""

@@ -1,4 +1,5 @@
-"""Could these statistics come from honest observations? Asked before they enter a pool.
+"""Could these statistics come from honest observations? Asked before they enter a pool; and whether
+what two say can both be true, asked of the members of a pool, and of a pool and its member.
 
 One broken or hostile device must not spoil what a fleet has learned. Nothing here can tell a lie
 that looks like the truth; it bounds what a lie can do: the sums must be those of so many rows of
@@ -9,10 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray
+from cans.learning.arithmetic.physical import noise_variance
 from cans.learning.statistics import SufficientStatistics
 
 SLACK = 1e-6
@@ -106,3 +109,66 @@ def least_claimed_ms(statistics: SufficientStatistics, rows: Array) -> float:
         return 0.0
     per_unit = np.sqrt(max(statistics.squares, 0.0) / information)
     return float(statistics.count * per_unit * lengths[lengths > 0].min())
+
+
+# --- whether two contradict each other ---
+
+TINY = 1e-300
+FAR = 2.0
+"""Times as long, or as short: more than devices of one group or network differ."""
+NOTICEABLE_MS = 1.0
+"""Of latencies of a few ms, weighted as `physical.importance` does: less is nothing."""
+SURELY = 3.0
+"""Standard deviations of a single observation, on average."""
+
+
+class Opinion(NamedTuple):
+    """What one device's sums say, by themselves."""
+
+    theta: Array
+    inverse: Array
+    variance: float
+
+    @classmethod
+    def of(cls, said: SufficientStatistics, ridge: float) -> Opinion:
+        regular = said.sigma + ridge * np.eye(said.dimension)
+        inverse = np.asarray(np.linalg.inv(regular), dtype=np.float64)
+        theta = np.maximum(inverse @ said.b, 0.0)
+        packed = said.pack(said.dimension)
+        return cls(theta, inverse, noise_variance(packed, theta, said.sigma, said.dimension))
+
+    def contradicts(self, sigma: Array, b: Array, weight: Array) -> BoolArray:
+        """Which of these sums, stacked, are far from it where it knows anything: the standardised
+        residual of `pooling.surprise`, and how many times as long."""
+        direction = sigma @ self.theta
+        explained = np.maximum(direction @ self.theta, TINY)
+        score = b @ self.theta - explained
+        spread = ((direction @ self.inverse) * direction).sum(axis=1) / weight
+        noise = np.maximum(self.variance * (explained + spread) * weight, TINY)
+        level = 1.0 + score / explained
+        apart = (level <= 1.0 / FAR) | (level >= FAR)
+        apart &= np.abs(score) > NOTICEABLE_MS * np.sqrt(explained * weight)
+        found: BoolArray = apart & (np.abs(score) > SURELY * np.sqrt(noise)) & (explained > TINY)
+        return found
+
+
+def contradicted(pool: SufficientStatistics, own: SufficientStatistics, ridge: float) -> bool:
+    """Whether a pool is far from what a device has measured itself, which is enough to tell: one of
+    the two, by itself, must surely contradict the other. (A pool of lies and truths is so noisy
+    that nothing contradicts it.) A few measurements may all have been disturbed, which makes them
+    slower; where they are faster than the pool, they are enough, too."""
+    if own.weight < own.dimension or pool.weight <= 0.0:
+        return False
+    try:
+        of_pool, of_own = Opinion.of(pool, ridge), Opinion.of(own, ridge)
+    except np.linalg.LinAlgError:  # sums of which nothing can be made
+        return False
+    few = own.weight < own.dimension + MATURE
+    if few and own.b @ of_pool.theta > of_pool.theta @ own.sigma @ of_pool.theta / FAR:
+        return False
+    return _contradicts(of_pool, own) or _contradicts(of_own, pool)
+
+
+def _contradicts(opinion: Opinion, said: SufficientStatistics) -> bool:
+    found = opinion.contradicts(said.sigma[None], said.b[None], np.array([said.weight]))
+    return bool(found[0])

@@ -260,7 +260,7 @@ class Agent(Thread):
         assert played.asked is not None
         try:
             reply = pending.result()
-            measured = self._requests.measure(played.asked, reply, end)
+            measured = self._requests.late(played.asked, reply, end)
             played = replace(played, pools=reply.pools)
             self._session.answered(server, late=True)
         except CansError as error:

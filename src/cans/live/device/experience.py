@@ -14,6 +14,7 @@ from cans.learning import (
     Choice,
     DeviceIdentity,
     DeviceLearner,
+    Download,
     Latencies,
     PartitionTable,
     PoolKey,
@@ -21,6 +22,7 @@ from cans.learning import (
     Upload,
 )
 from cans.learning.part import pool_key
+from cans.learning.plausibility import contradicted
 from cans.live.device.start.statefile import StateWriter
 from cans.live.device.timing import believable
 from cans.live.split import SplitModel
@@ -49,6 +51,7 @@ class Experience:
         self._group = ""  # that the server found; empty: none, the type counts
         self._dimensions: dict[PoolKey, int] = {}
         self.known: dict[PoolKey, Version] = {}  # the pools adopted last
+        self._contradicted: set[PoolKey] = set()  # those that are not believed
         if state.welcome:
             self._resume()
 
@@ -212,9 +215,28 @@ class Experience:
                 continue
             if refused and download.acknowledged is not None:
                 self._set_aside(download.key, download.acknowledged, refused)
-            self.learner.adopt(download)
+            self.learner.adopt(self._believed(download))
             version = (download.epoch, download.round)
             self.known[download.key] = max(self.known[download.key], version)
+
+    def _believed(self, download: Download) -> Download:
+        """The pool, unless what this device has measured itself is surely something else: then it
+        trusts its own. Whoever makes up most of a pool may lie, and a factor of one's own, which
+        makes up for devices that differ, does not for a pool that is bent."""
+        assert self.learner is not None
+        assert self.terms is not None
+        key, own = download.key, self.learner.own(download.key)
+        ridge = self.terms.policy.ridge_of(self.terms.hyperparameters)
+        if own is None or not contradicted(download.statistics, own, ridge):
+            self._contradicted.discard(key)
+            return download
+        if key not in self._contradicted:
+            self._contradicted.add(key)
+            _log.warning(
+                "its own measurements contradict a pool, which this device does not believe",
+                extra={"pool": ":".join(key)},
+            )
+        return replace(download, statistics=own)
 
     def _set_aside(self, key: PoolKey, sequence: int, reason: str) -> None:
         """The server has refused an upload for good: it leaves the learner, kept as refused."""

@@ -220,6 +220,7 @@ class Requests:
             late=self._remote_times.late(row) * (1 + streams) + asked.choice.wait_ms / 1e3
             if hedges
             else inf,
+            usual_rest=self.times.usual_rest(point),
         )
 
     def _race(self, asked: Asked, pending: Pending[InferReply]) -> LocalRun | None:
@@ -287,6 +288,7 @@ class Requests:
         self._check(outputs)
         end = perf_counter()
         self._contact.load.tell(asked.server, reply.load)
+        self._count(asked, reply, end)
         measured = self.measure(asked, reply, end)
         # As it was, for people; what is learned is without what other requests cost this one.
         took_ms = (end - asked.ready) * 1e3
@@ -304,9 +306,18 @@ class Requests:
             reply.pools, asked=asked,
         )  # fmt: skip
 
+    def late(self, asked: Asked, reply: InferReply, end: float) -> Measured:
+        """As `measure`, of a reply to what this device has answered by itself."""
+        self._count(asked, reply, end, lost=True)
+        return self.measure(asked, reply, end)
+
+    def _count(self, asked: Asked, reply: InferReply, end: float, lost: bool = False) -> None:
+        """Remember how long a reply took."""
+        seconds = end - asked.ready
+        self._remote_times.took(asked.choice.row, seconds, lost, typical=not reply.warming)
+
     def measure(self, asked: Asked, reply: InferReply, end: float) -> Measured:
         """What a reply that came at `end` teaches of its choice."""
-        self._remote_times.took(asked.choice.row, end - asked.ready)
         link_ms, server_ms = parted((end - asked.ready) * 1e3, reply.compute_ms, reply.queue_ms)
         waited_ms: float | None = None
         if link_ms is not None:

@@ -130,6 +130,7 @@ class LocalTimes:
         self._whole: float | None = None  # seconds
         self._usual: deque[float] = deque(maxlen=9)  # of whole runs
         self._rest: dict[int, float] = {}
+        self._usual_rest: dict[int, deque[float]] = {}
 
     def ran_whole(self, seconds: float) -> None:
         self._whole = _smooth(self._whole, seconds)
@@ -137,11 +138,28 @@ class LocalTimes:
 
     @property
     def whole(self) -> float:
-        """Seconds that a whole run usually takes; 0 if nothing is known."""
-        return median(self._usual) if self._usual else 0.0
+        """Seconds that a whole run usually takes, if not disturbed: three in four of the last took
+        as long or longer. 0 if nothing is known."""
+        return sorted(self._usual)[len(self._usual) // 4] if self._usual else 0.0
 
     def ran_rest(self, point: int, seconds: float) -> None:
         self._rest[point] = _smooth(self._rest.get(point), seconds)
+        self._usual_rest.setdefault(point, deque(maxlen=9)).append(seconds)
+
+    def usual_rest(self, point: int) -> float:
+        """Seconds that it usually takes from a point to the end. After a wait a processor is slower
+        than in one go; but what took far longer than a whole run was an accident.
+
+        >>> times = LocalTimes()
+        >>> times.ran_whole(0.1)
+        >>> times.usual_rest(0)
+        0.1
+        >>> times.ran_rest(0, 0.12)
+        >>> times.usual_rest(0)
+        0.12
+        """
+        known = self._usual_rest.get(point)
+        return min(median(known), 1.5 * self.whole) if known and self._usual else self.whole
 
     def rest(self, point: int) -> float:
         """Seconds from a point to the end; at most those of a whole run, 0 if nothing is known."""
@@ -158,14 +176,18 @@ def _smooth(before: float | None, now: float) -> float:
 
 SAFETY = 1.25  # local runs are given so much more than they took before
 CLOSE = 1.05  # ... or so much, where more would leave a server no time to answer
+RUNS = 2.0  # local runs that an answer may take at most, also without a server, ...
+CAREFUL = 1.75  # ... and so many where replies leave room for it
+ROOM = 1.1  # ... that is, so much more than they usually take
 MARGIN = 0.02  # seconds to put an answer together before a deadline, and ...
 SHARE = 0.05  # ... of the time there is, because a busy machine wakes its threads late
 LEAST = 0.001  # seconds that a server is given in any case
-ALLOWANCE = (
-    0.02  # seconds: an answer takes less than two local runs and this, also without a server
-)
+ALLOWANCE = 0.02  # seconds that come on top of those runs
 WAKING = 0.008  # seconds of that for waking up
 LINGER = 1.0  # seconds that a reply is still learned from when this device was first
+
+
+MOST = 0.75  # of replies: a server that this device beats so often is slow, and does not hang
 
 
 class RemoteTimes:
@@ -173,23 +195,35 @@ class RemoteTimes:
 
     def __init__(self, window: int = 64) -> None:
         self._window = window
-        self._took: dict[int, deque[float]] = {}
+        self._took: dict[int, deque[tuple[float, bool]]] = {}  # seconds, and whether it was lost
+        self._lost: deque[bool] = deque(maxlen=window)  # the last replies of all choices
 
-    def took(self, row: int, seconds: float) -> None:
-        self._took.setdefault(row, deque(maxlen=self._window)).append(seconds)
+    def took(self, row: int, seconds: float, lost: bool = False, typical: bool = True) -> None:
+        """`lost`: this device had answered by itself when the reply came; not `typical`: the first
+        of a back-end, which was built for it."""
+        self._lost.append(lost)
+        if typical:
+            self._took.setdefault(row, deque(maxlen=self._window)).append((seconds, lost))
+
+    def _counted(self, row: int) -> list[float]:
+        """Of a server that hung the reply says how long it hung, not how long a choice takes: what
+        this device has beaten counts only where it beats most."""
+        slower = sum(self._lost) > MOST * len(self._lost)
+        return sorted(each for each, lost in self._took.get(row, ()) if slower or not lost)
 
     def usual(self, row: int) -> float:
-        """Seconds that all of the last n took, or all but one; 0: never taken. A server that is
-        given less is not late, it is as it always was.
+        """Seconds that all but one of the last n took; of few, which may have been cold, half of
+        them; 0: too few to tell. A server that is given less is not late, it is as it always was.
 
         >>> times = RemoteTimes()
-        >>> for seconds in (0.01, 0.03, 0.9):
+        >>> for seconds in (0.01, 0.03, 0.9, 0.02, 0.02):
         ...     times.took(0, seconds)
         >>> times.usual(0)
         0.03
         """
-        took = self._took.get(row)
-        return sorted(took)[-2:][0] if took else 0.0
+        took = self._counted(row)
+        left_out = 1 + 4 // max(len(took), 1)
+        return took[-1 - left_out] if len(took) > left_out else 0.0
 
     def late(self, row: int) -> float:
         """Seconds after which a reply is late: beyond all of the last n by a factor that shrinks
@@ -202,9 +236,12 @@ class RemoteTimes:
         ...     times.took(0, 0.1)
         >>> round(times.late(0), 3)
         0.112
+        >>> times.took(0, 5.0, lost=True)  # the server hung
+        >>> round(times.late(0), 3)
+        0.112
         """
-        took = self._took.get(row)
-        return max(took) * (1.0 + 2.0 / len(took)) + 0.002 if took else inf
+        took = self._counted(row)
+        return took[-1] * (1.0 + 2.0 / len(took)) + 0.002 if took else inf
 
 
 class Patience(NamedTuple):
@@ -215,22 +252,25 @@ class Patience(NamedTuple):
 
     @classmethod
     def of(cls, left: float, spent: float, whole: float, rest: float | None, usual: float,
-           late: float) -> Patience:  # fmt: skip
+           late: float, usual_rest: float = inf) -> Patience:  # fmt: skip
         """How long to wait for a reply, all in seconds: `left` until the deadline, `spent` since
-        the request began, `whole` and `rest` of local runs (rest None: none is possible), and what
-        replies to this choice stay within, nearly always, and are late after."""
+        the request began, `whole` and `rest` of local runs (rest None: none is possible), what
+        replies to this choice stay within, nearly always, and are late after, and what the rest
+        takes usually (as long as a whole run where that is not known)."""
         if rest is None:
             return cls(inf, max(left, LEAST))
         by_deadline = left - MARGIN - SHARE * left - SAFETY * rest
-        allowed = 2.0 * whole + ALLOWANCE - WAKING - spent
-        typical = min(rest, whole)  # a deadline fears the slowest run; this is for the usual one
-        bound = allowed - SAFETY * typical
-        if bound < usual:
-            bound = allowed - CLOSE * typical
+        allowed = ALLOWANCE - WAKING - spent
+        # A deadline fears the slowest run; this is for the usual one.
+        bound = RUNS * whole + allowed - CLOSE * min(rest, whole)
+        if usual < bound < inf:
+            typical = min(rest, whole if usual_rest == inf else usual_rest)
+            careful = CAREFUL * whole + allowed - SAFETY * typical
+            bound = min(bound, max(careful, ROOM * usual))
         # A choice that often takes longer than that was made although it does: its reply is late
         # by its own measure. To hedge it sooner would be to run most requests twice, which a model
         # that takes no time here would do for ever; whether to choose it is the learner's business.
-        # One that was never taken has no measure of its own.
-        hedge = min(late, bound) if bound > usual or late == inf else late
+        # One that was hardly ever taken has no measure of its own.
+        hedge = late if 0.0 < usual >= bound else min(late, bound)
         hedge = max(min(hedge, by_deadline), LEAST)
         return cls(hedge, max(min(left, hedge + rest + LINGER), hedge + LEAST))

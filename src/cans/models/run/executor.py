@@ -278,6 +278,8 @@ class Executor:
     def _implementation(self, key: Key) -> Implementation:
         first, count = self._span(key)
         found = self._halves.get(key) if count > 1 else None
+        if found is None and count == len(self._chain) > 1:  # the whole model, from either side
+            found = self._halves.get((BACK, 0) if key[0] == FRONT else (FRONT, count))
         if found is not None:
             name = f"{key[0]} of {self.points[key[1]].name}"
             return Implementation([found.session], [name], None)

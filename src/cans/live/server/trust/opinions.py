@@ -19,50 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning import PoolKey, SufficientStatistics, Upload
-from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray
-from cans.learning.arithmetic.physical import noise_variance
+from cans.learning.arithmetic.arrays import MATURE
+from cans.learning.plausibility import Opinion
 from cans.live.store.shares import PRESENT, REST, Share
 
-TINY = 1e-300
-FAR = 2.0  # times as long, or as short: more than devices of one group or network differ
-NOTICEABLE_MS = 1.0  # of latencies of a few ms, weighted as `importance` does: less is nothing
 A_WORD = 2.0  # observations that a device votes with; to be found odd it must have said more
-SURELY = 3.0  # standard deviations of a single observation, on average
 MOST_VOTERS = 9  # the last ones to speak; more would cost more and say the same
 MOST_POOLS = 10_000  # remembered
 RECENT = 200.0  # observations of one device; beyond them older ones count for less
 LEISURE = 1.0  # seconds between two looks at a pool, however much is said of it
 PAUSE = 60.0  # seconds after somebody was found odd until the next look at its pool
-
-
-class Opinion(NamedTuple):
-    """What one device's sums say, by themselves."""
-
-    theta: Array
-    inverse: Array
-    variance: float
-
-    @classmethod
-    def of(cls, said: SufficientStatistics, ridge: float) -> Opinion:
-        regular = said.sigma + ridge * np.eye(said.dimension)
-        inverse = np.asarray(np.linalg.inv(regular), dtype=np.float64)
-        theta = np.maximum(inverse @ said.b, 0.0)
-        packed = said.pack(said.dimension)
-        return cls(theta, inverse, noise_variance(packed, theta, said.sigma, said.dimension))
-
-    def contradicts(self, sigma: Array, b: Array, weight: Array) -> BoolArray:
-        """Which of these sums, stacked, are far from it where it knows anything: the standardised
-        residual of `pooling.surprise`, and how many times as long."""
-        direction = sigma @ self.theta
-        explained = np.maximum(direction @ self.theta, TINY)
-        score = b @ self.theta - explained
-        spread = ((direction @ self.inverse) * direction).sum(axis=1) / weight
-        noise = np.maximum(self.variance * (explained + spread) * weight, TINY)
-        level = 1.0 + score / explained
-        apart = (level <= 1.0 / FAR) | (level >= FAR)
-        apart &= np.abs(score) > NOTICEABLE_MS * np.sqrt(explained * weight)
-        found: BoolArray = apart & (np.abs(score) > SURELY * np.sqrt(noise)) & (explained > TINY)
-        return found
 
 
 class Word(NamedTuple):
