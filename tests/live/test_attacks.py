@@ -19,6 +19,7 @@ from cans.live.logs import LONGEST_VALUE, MOST_LINES, Throttle, bounded, extras
 from cans.live.server.backends import Answer, BackEnds, Work
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.door import connections, room
+from cans.live.server.door.gate import _forget_frames
 from cans.live.server.door.quotas import QuotaOptions, Quotas
 from cans.live.server.door.room import Room
 from cans.live.split import SplitModel
@@ -235,6 +236,29 @@ def test_a_quota_that_is_hit_is_said_once_a_minute(caplog: pytest.LogCaptureFixt
 
 
 # --- lines of the log ---
+
+
+def test_a_refused_message_is_not_held_by_its_error() -> None:
+    """Frames hold messages of megabytes, errors hold frames, and frames errors: a circle."""
+
+    def read(data: bytes) -> int:
+        try:
+            return int(data)
+        except ValueError:
+            raise RemoteProtocolError("not a number") from None
+
+    error: BaseException | None
+    try:
+        read(b"x" * 1000)
+    except RemoteProtocolError as found:
+        error = found
+    assert error is not None
+    assert error.__traceback__ is not None
+    assert error.__context__ is not None
+    _forget_frames(error)
+    while error is not None:
+        assert error.__traceback__ is None
+        error = error.__context__
 
 
 def test_lines_are_bounded_in_length_and_number() -> None:

@@ -160,13 +160,22 @@ def contradicted(pool: SufficientStatistics, own: SufficientStatistics, ridge: f
     if own.weight < own.dimension or pool.weight <= 0.0:
         return False
     try:
+        levels = _level(pool, own, ridge), _level(own, pool, ridge)
+        if all(1.0 / FAR < level < FAR for level in levels):  # nearly always
+            return False
+        if own.weight < own.dimension + MATURE and levels[0] > 1.0 / FAR:
+            return False
         of_pool, of_own = Opinion.of(pool, ridge), Opinion.of(own, ridge)
     except np.linalg.LinAlgError:  # sums of which nothing can be made
         return False
-    few = own.weight < own.dimension + MATURE
-    if few and own.b @ of_pool.theta > of_pool.theta @ own.sigma @ of_pool.theta / FAR:
-        return False
     return _contradicts(of_pool, own) or _contradicts(of_own, pool)
+
+
+def _level(one: SufficientStatistics, other: SufficientStatistics, ridge: float) -> float:
+    """How many times as long, on average, the other says that it takes."""
+    regular = one.sigma + ridge * np.eye(one.dimension)
+    theta = np.maximum(np.linalg.solve(regular, one.b), 0.0)
+    return float(other.b @ theta / max(theta @ other.sigma @ theta, TINY))
 
 
 def _contradicts(opinion: Opinion, said: SufficientStatistics) -> bool:

@@ -91,6 +91,7 @@ class Gate:
         else:
             _log.exception("a request failed by a bug of the server", exc_info=error)
             code, message = grpc.StatusCode.INTERNAL, "internal error; see the server's log"
+        _forget_frames(error)
         self.count(method, code.name)
         who = "" if caller is None or caller.device == ANY else caller.device
         self._happenings.add(Rejected(self._clock.now(), method, code.name, message, who))
@@ -141,13 +142,17 @@ class Gate:
         async def handle(_: object, context: Any) -> bytes:
             place: Place | None = None
             caller: Caller | None = None
+            request: Request | None = None
+            data = b""
             try:
                 caller = self.caller(context)
                 place = await self._room.enter(caller.account, self._single)
                 data = await _next_message(context)
                 place.shrink(len(data))
-                reply = (await function(read(data), caller)).to_bytes()
+                request, data = read(data), b""
+                reply = (await function(request, caller)).to_bytes()
             except Exception as error:
+                request, data = None, b""
                 await self.refuse(context, method, error, caller)
             finally:
                 if place is not None:
@@ -228,6 +233,14 @@ class Pieces:
         if data is None:
             raise StopAsyncIteration
         return data
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Those that an error went through hold the message that was refused, and the error holds them:
+    a circle that is collected some time, many messages later."""
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__, seen = None, seen.__context__
 
 
 async def _next_message(context: Any) -> bytes:
