@@ -47,7 +47,7 @@ SETTLE_REQUESTS = {"cans": 100, "offload": 20}
 REHEARSED = 2  # turns after that which are not measured
 # Short turns, many of them: a machine that has others to serve is slower for seconds at a time.
 TURN_REQUESTS = {20: 5, 100: 3, 200: 2, 1000: 1, 5000: 1}  # of each device
-TURNS = {20: 6, 100: 6, 200: 6, 1000: 3, 5000: 2}  # of each fleet
+TURNS = {20: 6, 100: 6, 200: 6, 1000: 6, 5000: 2}  # of each fleet
 LIGHT_UPLOADS = 0.01  # per inference and part, where the real ones were not asked
 CPU_BAR, P99_BAR, GROWTH_BAR, MESSAGES_BAR, BYTES_BAR = 1.10, 1.5, 0.1, 0.05, 20.0
 
