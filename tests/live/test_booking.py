@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -22,16 +23,22 @@ from cans.learning import (
     policy_named,
 )
 from cans.learning.part import OWN_RUNS
+from cans.live.clock import Clock
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
+from cans.live.server.backends import BackEnds
+from cans.live.server.catalogue import Catalogue
+from cans.live.server.own_runs import OwnRuns
+from cans.live.server.pools import Pools
 from cans.live.server.trust.booking import AT_ONCE, PER_SECOND, Booking
+from cans.live.server.workers import Workers
 from cans.live.store import open_store
 from cans.live.wire.link import Link
 from cans.live.wire.messages import SyncRequest
 from tests.live.faults import wait_until
 from tests.live.ledger import Ledger, arrived, unsent
 from tests.live.running import Running, running, terms
-from tests.live.toy import example, toy
+from tests.live.toy import ToyPoint, ToyTensor, example, toy
 
 BLOCK = 0.002  # seconds, on the server
 
@@ -109,6 +116,44 @@ def test_a_server_whose_model_cannot_be_tried_serves_on(tmp_path: Path) -> None:
         device.infer(example())
         assert device.last is not None
         assert not device.last.fallback
+
+
+def test_runs_of_models_that_are_gone_are_forgotten() -> None:
+    """A server that devices give models to sees many."""
+
+    async def come_and_go() -> int:
+        catalogue = Catalogue([], terms("cans", fresh_pools=True))
+        pools, workers = Pools(open_store("memory:"), catalogue, Clock()), Workers(1, 4)
+        runs = OwnRuns(BackEnds(catalogue, workers), pools, catalogue)
+        try:
+            for number in range(5):
+                model = toy(table=replace(toy().table, digest=f"model-{number}"))
+                catalogue.put(model)
+                runs.begin(model)
+                await runs._tasks[model.digest]
+                catalogue.remove(model.name)
+            return len(runs._tasks)
+        finally:
+            await runs.close()
+            workers.close()
+            await pools.close()
+
+    assert asyncio.run(come_and_go()) == 1
+
+
+def test_tensors_that_cannot_be_made_up_are_an_error_of_ours() -> None:
+    model = toy()
+    model.executor.points[0] = ToyPoint("p0", (ToyTensor("t0", (1, 4), "no type"),))
+
+    async def try_it() -> None:
+        catalogue, workers = Catalogue([model], terms("cans")), Workers(1, 4)
+        try:
+            await BackEnds(catalogue, workers).try_choice(model, 0)
+        finally:
+            workers.close()
+
+    with pytest.raises(RunError, match="cannot make up tensors"):
+        asyncio.run(try_it())
 
 
 def known_of_server(device: Device) -> int:

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +32,7 @@ from cans.models.onnx import trial
 from tests.live.faults import wait_until
 from tests.live.mutating import MutatingServer
 from tests.live.onnx_models import convolutions, endless
-from tests.live.running import running, terms
+from tests.live.running import Running, running, terms
 from tests.live.test_moving import served
 from tests.live.toy import example, toy
 
@@ -92,6 +92,18 @@ def of_another_age(reply: Any) -> None:
         each.epoch = 10**9
 
 
+@contextmanager
+def lied_to(state: Path) -> Iterator[tuple[Running, LyingServer, HookedDevice]]:
+    """A device that would offload, and the honest server behind the one that it talks to."""
+    hooks = Hooks(force=0, breaker=IMPATIENT)
+    with (
+        running(toy(), terms=EAGER) as real,
+        closing(LyingServer(real.address)) as server,
+        HookedDevice(server.address, toy(), state=state, hooks=hooks) as device,
+    ):
+        yield real, server, device
+
+
 def answers(device: Device) -> str:
     """Who gave the answer, which is right."""
     result = device.run(example())
@@ -110,13 +122,7 @@ def test_a_welcome_that_cannot_be_used_is_asked_for_again(
     """A running device is told it when it joins again, answers by itself meanwhile, keeps none of
     it, and uses the server as soon as that is honest."""
     caplog.set_level(logging.ERROR)
-    with (
-        running(toy(), terms=EAGER) as real,
-        closing(LyingServer(real.address)) as server,
-        HookedDevice(
-            server.address, toy(), state=tmp_path, hooks=Hooks(force=0, breaker=IMPATIENT)
-        ) as device,
-    ):
+    with lied_to(tmp_path) as (_, server, device):
         assert answers(device) == server.address
         server.lies = {"Join": lie, "Infer": lambda reply: reply.ClearField("tensors")}
         while server.told < 5:  # one reply without outputs, and welcomes
@@ -130,13 +136,7 @@ def test_a_welcome_that_cannot_be_used_is_asked_for_again(
 
 @pytest.mark.parametrize("method", ["Join", "Infer", "Sync", "Watch"])
 def test_an_epoch_beyond_reason_does_not_shut_honest_pools_out(tmp_path: Path, method: str) -> None:
-    with (
-        running(toy(), terms=EAGER) as real,
-        closing(LyingServer(real.address)) as server,
-        HookedDevice(
-            server.address, toy(), state=tmp_path / "a", hooks=Hooks(force=0, breaker=IMPATIENT)
-        ) as device,
-    ):
+    with lied_to(tmp_path / "a") as (real, server, device):
         answers(device)
         device.settle()
         server.lies = {method: of_another_age}
@@ -171,13 +171,7 @@ def resident_mb() -> float:
 def test_a_flood_of_news(tmp_path: Path) -> None:
     """As fast as the connection takes them: the device holds the server back, and what it keeps of
     it is the latest of its own pools."""
-    with (
-        running(toy(), terms=EAGER) as real,
-        closing(LyingServer(real.address)) as server,
-        HookedDevice(
-            server.address, toy(), state=tmp_path, hooks=Hooks(force=0, breaker=IMPATIENT)
-        ) as device,
-    ):
+    with lied_to(tmp_path) as (real, server, device):
         assert answers(device) == server.address
         device.settle()
         known = device._experience.known

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cans.errors import RemoteProtocolError
+from cans.errors import RemoteProtocolError, RunError
 from cans.learning.congestion import Load
 from cans.live.server.catalogue import (
     Catalogue,
@@ -178,5 +178,8 @@ class BackEnds:
 def _made_up(model: SplitModel, point: int, codec: str) -> list[memoryview]:
     """Tensors as they could cross there, encoded."""
     wanted, made = model.points[point].tensors, model.codecs[point, codec]
-    arrays = random_inputs(wanted, np.random.default_rng(0))
-    return [memoryview(made.encode(arrays[each.name])) for each in wanted]
+    try:
+        arrays = random_inputs(wanted, np.random.default_rng(0))
+        return [memoryview(made.encode(arrays[each.name])) for each in wanted]
+    except (TypeError, ValueError) as error:  # of a type or shape that has no made-up values
+        raise RunError(f"cannot make up tensors for point {point}: {error}") from None

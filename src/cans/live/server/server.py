@@ -198,8 +198,7 @@ class EdgeServer:
 
     def _add_services(self) -> None:
         name = f"{socket.gethostname()}:{os.getpid()}"
-        offline_runs = self.options.terms.hyperparameters.offline_runs
-        self._own_runs = OwnRuns(self.back_ends, self.pools, offline_runs)
+        self._own_runs = OwnRuns(self.back_ends, self.pools, self.catalogue)
         edge = EdgeService(
             name, self.catalogue, self.pools, self.back_ends, self.quotas, self.clock,
             self.options.largest_message, self.recorder, self.load, self._own_runs, self._accepted,
