@@ -25,6 +25,7 @@ from cans.learning.arithmetic.physical import (
     FLOOR_MS,
     PRIOR_RUNS,
     PRIOR_SHARE,
+    SLOWER,
     alarmed,
     estimate_of,
     keenness,
@@ -45,6 +46,10 @@ NOTHING = 1e-9
 
 TRUST = 3.0
 """Standardised residual beyond which an upload is taken at less than its full weight."""
+
+SPEAKS_OF_A_CHANGE = SLOWER[1]
+"""Standardised residual beyond which an upload makes an alarm likelier. That of something far
+slower than expected may be hardly more: it weighs by how long it took."""
 
 
 # --- the server: merge ---------------------------------------------------------------------------

@@ -70,11 +70,9 @@ class Pools:
         self._clock = clock
         self.claims = Claims()
         self.opinions = Opinions()
-        self.witnesses = Witnesses()
-        # What every exchange of a device with this server tells of.
-        self._exchanged = {
-            each.name for each in catalogue.terms.policy.parts if "link" in each.explains
-        }
+        # Every exchange of a device with this server tells of these.
+        parts = catalogue.terms.policy.parts
+        self.witnesses = Witnesses([each.name for each in parts if "link" in each.explains])
         self._asides: set[asyncio.Task[None]] = set()
         self.booking = Booking(catalogue.terms, catalogue.offered) if books else None
         self._booking: asyncio.Task[None] | None = None
@@ -115,8 +113,7 @@ class Pools:
     def answered(self, device: str) -> None:
         """A request was: its device observes how long that took."""
         if self.witnesses.asked:
-            watched = self._news.pools_of(device)
-            self.witnesses.observed((key for key in watched if key.part in self._exchanged), device)
+            self.witnesses.observed(self._news.pools_of(device), device)
 
     def timed(self, model: SplitModel, point: int, codec: str, server_ms: float) -> None:
         """A back-end of this server has run; whoever asked for it does not wait for this."""
@@ -236,7 +233,7 @@ class Pools:
         return Judged(upload, reason, trust, rules, say)
 
     def _is_surprised(self, upload: Upload, rules: MergeRules) -> bool:
-        """Whether an upload is far off what its pool expects, as far as it is remembered."""
+        """Whether an upload speaks of a change of its pool, as far as that is remembered."""
         pool = self._now.get(upload.key)
         if pool is None or upload.epoch < pool.epoch:
             return False
@@ -245,7 +242,7 @@ class Pools:
         most = max(each.statistics.choices.shape[1] for each in (pool, upload))
         choices = pool.statistics.of_choices(most), upload.statistics.of_choices(most)
         residual = pooling.surprise(known, said, rules.ridge, width, *choices)
-        return abs(residual) > pooling.TRUST
+        return abs(residual) > pooling.SPEAKS_OF_A_CHANGE
 
     async def group(
         self, family: Family, identity: DeviceIdentity, whole_ms: float, moved: bool

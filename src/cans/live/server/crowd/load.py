@@ -42,6 +42,7 @@ class ServerLoad:
         self._reservations = Reservations()
         self._worked_at = -WORK_S
         self._last_model = ""
+        self._in_use = asyncio.Event()  # so much that those who watch are to hear of it
 
     def heard(self, device: str) -> None:
         """A device of the fleet has said something."""
@@ -66,7 +67,10 @@ class ServerLoad:
         if device:
             self._told[device] = now
         announced = self._reservations.announced(model, whose, now)
-        return self._pool.load(model, device, self._joined(now), announced)
+        load = self._pool.load(model, device, self._joined(now), announced)
+        if load is not None and max(load.utilisation, load.recent) >= ASK_ABOVE and load.joined > 1:
+            self._in_use.set()
+        return load
 
     def _joined(self, now: float) -> int:
         if now - self._counted_at >= 1.0:
@@ -109,9 +113,11 @@ class ServerLoad:
     ) -> None:
         """While the server is in use, have those told who watch and have not heard of it."""
         while self.tells:
+            await self._in_use.wait()
             await asyncio.sleep(TICK_S)
-            load = self.told()
-            if load is None or max(load.utilisation, load.recent) < ASK_ABOVE or load.joined <= 1:
+            self._in_use.clear()
+            self.told()
+            if not self._in_use.is_set():
                 continue
             now = self._clock()
             silent = [who for who in watching() if now - self._told.get(who, 0.0) >= TELL_AFTER_S]

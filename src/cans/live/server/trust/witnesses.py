@@ -11,7 +11,7 @@ Times come in, seconds by the server's clock. All methods belong to one thread.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from cans.learning import PoolKey
@@ -38,23 +38,25 @@ class _Case:
 class Witnesses:
     """Decides who has a say in whether a pool has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Collection[str]) -> None:
+        """`seen`: the parts of which the server knows when a device observes something."""
+        self._seen = frozenset(seen)
         self._cases: OrderedDict[PoolKey, _Case] = OrderedDict()
+        self._asked: set[PoolKey] = set()  # those of them that others may contradict
 
     @property
     def asked(self) -> bool:
         """Whether it matters now what is observed: mostly it does not."""
-        return bool(self._cases)
+        return bool(self._asked)
 
     def observed(self, keys: Iterable[PoolKey], device: str) -> None:
-        """A device has observed something of these pools; it will tell if it is surprised."""
-        for key in keys:
-            case = self._cases.get(key)
-            if case is None:
-                continue
+        """A device has observed something of these pools, or may have; it will tell if it is
+        surprised."""
+        for key in self._asked.intersection(keys):
+            case = self._cases[key]
             case.observing.add(device)
             if case.contradicted_by_more_than(SETTLED):
-                del self._cases[key]
+                self._close(key)
 
     def surprised(self, key: PoolKey, device: str, now: float) -> bool:
         """A device was; whether it has a say. The first one has not, nor has one that may have met
@@ -64,11 +66,20 @@ class Witnesses:
         case.surprised.add(device)
         forgotten = now - case.heard > FORGOTTEN
         if key not in self._cases or forgotten or case.contradicted_by_more_than(0):
-            self._cases[key] = _Case(now, {device})
-            if len(self._cases) > MOST_POOLS:
-                self._cases.popitem(last=False)
+            self._open(key, _Case(now, {device}))
             return False
         if not again and now - case.heard < MOMENT:
             return False
         case.heard = now
         return True
+
+    def _open(self, key: PoolKey, case: _Case) -> None:
+        self._cases[key] = case
+        if key.part in self._seen:
+            self._asked.add(key)
+        if len(self._cases) > MOST_POOLS:
+            self._close(next(iter(self._cases)))
+
+    def _close(self, key: PoolKey) -> None:
+        del self._cases[key]
+        self._asked.discard(key)
