@@ -32,6 +32,7 @@ class Row:
     startling: bool = False  # in a buffer: to be told at once
     choice: int | None = None  # that it is of
     ms: float = 0.0  # its latency
+    scatter: float = 0.0  # of the observations that it stands for, about that; squared
     count: int = 1  # 0: it stands for no observation
 
 
@@ -168,7 +169,7 @@ def by_choice(rows, count):
         if row.choice is not None:
             number[row.choice] += row.worth
             total[row.choice] += row.worth * row.ms
-            squares[row.choice] += row.worth * row.ms**2
+            squares[row.choice] += row.worth * (row.ms**2 + row.scatter)
     return number, total, squares
 
 
@@ -306,11 +307,12 @@ class Pool:
         """Merge."""
         if epoch != self.epoch:
             return
-        z, level = self.residual(upload)
+        z, level, room = self.residual(upload)
         z = self.by_its_choice(upload, z)
         recent = min(max(len(upload), 1), 3)
         self.slower = max(self.slower + min(z, 6.0) - 2.0 * recent, 0.0)
-        self.faster = max(self.faster + min(-z, 4.0) - 1.0 * recent, 0.0)
+        quicker = min(-z, -room * z, 4 * room)
+        self.faster = max(self.faster + quicker - room**2 * recent, 0.0)
         if self.slower > 11.0 or self.faster > 8.0:
             self.slower = self.faster = 0.0
             self.epoch += 1
@@ -327,7 +329,7 @@ class Pool:
         self.slower, self.faster = max(self.slower - 2, 0.0), max(self.faster - 1, 0.0)
 
     def residual(self, upload):
-        """Step 1 and the level L of step 4."""
+        """Step 1, the level L of step 4 and the room of step 2."""
         sigma, b, _, n = sums(self.rows, self.d)
         theta = nonnegative(sigma, b, self.ridge)
         variance = noise(self.rows, theta)
@@ -342,13 +344,15 @@ class Pool:
             usual = milliseconds(theta @ sigma @ theta / n)
             longer = milliseconds(s_u / n_u) - milliseconds(expected / n_u)
             level = min(level, 1 + 10 * max(longer, 0.0) / max(usual, 1e-3))
+        room = min(sqrt(expected / n_u) / 3, 1.0) if upload else 0.0
         if n < self.d + 5 or expected <= 1e-9 * s_u or variance == 0 or not upload:
-            return 0.0, level
+            return 0.0, level, room
         doubt = v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v) / len(upload)
         spread = expected + doubt
         usual = milliseconds(expected / n_u)
         keen = keenness(usual, usual * (theta @ b_u) / expected)
-        return keen * (theta @ b_u - expected) / sqrt(variance * spread * len(upload)), level
+        z = keen * (theta @ b_u - expected) / sqrt(variance * spread * len(upload))
+        return z, level, room
 
     def by_its_choice(self, upload, z):
         """Step 1 for choices that deviate."""
@@ -404,11 +408,17 @@ class Pool:
         n = sum(row.worth for row in self.rows)
         if level <= 1 or n == 0:
             return []
-        share = min(sqrt(1 / n), 1.0)
-        return [
-            replace(row, x=row.x / level, ms=row.ms * level, worth=row.worth * share, count=0)
-            for row in self.rows
-        ]
+        sigma, b, _, _ = sums(self.rows, self.d)
+        variance = noise(self.rows, nonnegative(sigma, b, self.ridge))
+        number, total, _ = by_choice(self.rows, self.choices)
+        past = []
+        for row in self.rows:
+            aged = replace(row, x=row.x / level, worth=row.worth * min(sqrt(1 / n), 1.0), count=0)
+            if row.choice is not None:
+                ms = level * total[row.choice] / number[row.choice]
+                aged = replace(aged, ms=ms, scatter=variance / importance(ms))
+            past.append(aged)
+        return past
 
 
 # --- a device ------------------------------------------------------------------------------------

@@ -213,6 +213,15 @@ def test_who_leaves_the_server_little_finds_out_whether_it_is_well_again() -> No
     assert learner.wants_work(seen + 13, late), "as expected with little to do: no contradiction"
 
 
+def test_real_work_is_sent_in_the_same_codec_whatever_the_server_is_thought_to_take() -> None:
+    """A server that is well again is found so only by what it was found slow with."""
+    learner = taught()
+    raw = learner.work_probe
+    assert learner.table.codec_of[raw] == "uint8"
+    learner._state.mean[0, learner._parts["server"].number, raw] += 1e3
+    assert learner.work_probe == raw
+
+
 def test_policies_that_have_not_heard_of_load_ignore_it() -> None:
     world = crowded("vgg16", 1, "rpi5")
     learner = DeviceLearner(world.table, policy_named("linucb"))

@@ -358,6 +358,47 @@ def test_a_choice_that_the_pool_never_heard_of_sounds_no_alarm() -> None:
     assert total[0, 0, 0, 1] == pytest.approx(5.0, rel=0.2)  # and a little of the past
 
 
+def told(pools, choice: int, latency: float, expected: float, times: int = 1) -> None:
+    """Uploads to a pool of two choices that have no work in common, each of so many observations
+    and judged by what was expected."""
+    row, said = np.eye(2)[choice], np.zeros((3, 2))
+    said[:, choice] = times * np.array([1.0, latency, latency**2])
+    worth = times * 9.0 / (9.0 + expected**2)
+    each = SufficientStatistics.of(row, latency).scaled(worth)
+    upload = replace(each, weight=float(times), count=times).pack(2)
+    pooling.merge(pools, 0, 0, upload, int(pools.epoch[0, 0]), 0.0, 1e-9, True, 2, said)
+
+
+def a_server_that_became_slower():
+    """The raw input (choice 0) takes 100 ms instead of 10; a late cut takes next to nothing."""
+    pools = new_pools(1, 1, 2, choices=2)
+    for number in range(40):
+        told(pools, 0, 10.0 + (-1) ** number, 10.0)
+        told(pools, 1, 0.1, 0.1)
+    for _ in range(3):
+        told(pools, 0, 100.0, 100.0)
+    assert pools.epoch[0, 0] == 1
+    return pools
+
+
+def test_that_a_pool_became_slower_is_no_noise_of_it() -> None:
+    """The first slow observations were merged before the third sounded the alarm."""
+    found = deviations.scattered(a_server_that_became_slower().choices[0, 0], 0.0)
+    assert 0.03 < np.sqrt(found[0]) / 3.0 < 0.3, "a share of latency: 10 % were observed"
+
+
+def test_late_cuts_do_not_hide_that_a_server_is_well_again() -> None:
+    pools = a_server_that_became_slower()
+    for _ in range(20):
+        told(pools, 0, 100.0, 100.0)
+    for _ in range(3):
+        assert pools.epoch[0, 0] == 1
+        for _ in range(9):
+            told(pools, 1, 0.1, 0.1, times=3)
+        told(pools, 0, 10.0, 100.0)
+    assert pools.epoch[0, 0] == 2
+
+
 def test_statistics_of_another_number_of_choices_add_up() -> None:
     few = SufficientStatistics(np.eye(1), np.ones(1), choices=np.array([[1.0], [2.0], [4.0]]))
     sums = np.array([[1.0, 3.0], [2.0, 4.0], [4.0, 6.0]])

@@ -34,7 +34,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., object] | float]] = {
     "no trust": (pooling, "trust", lambda residual: 1.0),
     "no pace": (physical, "pace_from", lambda *given: 1.0),
     "no floors": (physical, "highest_floors", lambda low, floor, sources: low),
-    "no detector": (pooling, "alarmed", lambda alarm, residual, observations: False),
+    "no detector": (pooling, "alarmed", lambda alarm, residual, observations, room: False),
     "nothing surprises": (physical, "SURPRISING", np.inf),
     "noise nine times too large": (
         physical, "variance_from", lambda *given: 9.0 * variance_from(*given)),

@@ -487,9 +487,13 @@ def test_surprise_and_carry_over_equal_the_dense_ones(seed, d, level, ridge) -> 
     rows = random_rows(rng, d, int(rng.integers(0, 30)))
     upload = [replace(row, y=row.y * level) for row in (*rows, *random_rows(rng, d, 1))[:2]]
     pool = reference_cans.Pool(d, ridge, rows)
-    z, found_level = pool.residual(upload)
+    z, found_level, room = pool.residual(upload)
     before, sent = packed(rows, d), packed(upload, d)
     assert pooling.surprise(before, sent, ridge, d) == pytest.approx(z, rel=1e-5, abs=1e-9)
+    none = pooling.NO_CHOICES
+    if z != 0.0:
+        found = pooling.against_line(before, sent, ridge, d, none, none)
+        assert found == pytest.approx((z, room), rel=1e-5, abs=1e-9)
     past = pooling.carried_over(before, sent, ridge)
     np.testing.assert_allclose(
         past, packed(pool.past_at(found_level), d, count=0), rtol=1e-5, atol=1e-9
@@ -546,6 +550,30 @@ def test_three_observations_far_off_sound_the_alarm() -> None:
     assert not any(sounded(*[2.0] * 50))
     assert not any(sounded(*[-1.0] * 50))
     assert not any(sounded(*[100.0, -1.0, -1.0] * 20)), "one liar among honest devices"
+
+
+def test_what_takes_next_to_nothing_does_not_say_that_nothing_became_faster() -> None:
+    alarm = np.zeros(2)
+    for _ in range(2):
+        physical.alarmed(alarm, -100.0, 1.0)
+        for _ in range(50):  # cuts that leave the server a tenth of a millisecond
+            physical.alarmed(alarm, 0.0, 3.0, 0.03)
+    assert alarm[1] > 5.0
+    assert physical.alarmed(alarm, -100.0, 1.0)
+
+
+@given(room=st.floats(0.0, 1.0))
+def test_noise_alone_raises_no_alarm_whatever_room_it_has(room) -> None:
+    """Page's sums are likelihood ratios: of noise alone their mean is 1 at most."""
+    alarm = np.array([0.0, 4.0])
+    deviates = np.linspace(-3.9, 3.9, 4001)
+    density = np.exp(-0.5 * deviates**2)
+    ratios = []
+    for deviate in deviates:
+        after = alarm.copy()
+        physical.alarmed(after, -deviate, 1.0, room)
+        ratios.append(np.exp(2.0 * (after[1] - alarm[1])))
+    assert np.average(ratios, weights=density) < 1.001
 
 
 def test_the_sums_never_fall_below_nothing() -> None:

@@ -253,11 +253,12 @@ class DeviceLearner:
 
     @property
     def work_probe(self) -> int:
-        """The choice that real work is sent with: the raw input, in the codec that sends least."""
+        """The choice that real work is sent with: the raw input, in the codec that is at the server
+        soonest. What the server takes for it has no say in that: it is what is in doubt."""
         self.get_ready()
         first = [row for row, point in enumerate(self.table.point_of[:-1]) if point == 0]
-        mean = self._state.mean[0].sum(axis=0)
-        return min(first, key=lambda row: float(mean[row])) if first else 0
+        way = self._way
+        return min(first, key=lambda row: float(way[row])) if first else 0
 
     @property
     def server_ms(self) -> float:
@@ -380,11 +381,17 @@ class DeviceLearner:
             return None
         part = self._parts["server"]
         service = self._state.mean[0, part.number]
-        way = self._state.mean[0].sum(axis=0) - service  # before a request is at the server
-        expected = wait_at_arrival(load, np.maximum(way, 0.0))
+        expected = wait_at_arrival(load, np.maximum(self._way, 0.0))
         expected += self._overrun.milliseconds if load.joined > 1 else 0.0
         wait = np.where(self._state.informative[part.number], expected, 0.0)
         return np.stack([wait, share * toll(service, load)])
+
+    @property
+    def _way(self) -> Array:
+        """Milliseconds before a request of every choice is at the server."""
+        mean = self._state.mean[0]
+        way: Array = mean.sum(axis=0) - mean[self._parts["server"].number]
+        return way
 
     def bottlenecks(self) -> Array | None:
         """Lower confidence bound of the slowest of front-end, link and server for every choice, in

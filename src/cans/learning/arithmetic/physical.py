@@ -239,15 +239,18 @@ def remember(
     own += kept
 
 
-def alarmed(alarm: Array, residual: float, observations: float) -> bool:
+def alarmed(alarm: Array, residual: float, observations: float, room: float = 1.0) -> bool:
     """Page's cumulative sums, one per direction; true when either passes the alarm level.
 
     The drift is per observation. Of many that come together most are from before what sounds the
-    alarm now, and do not speak against it.
+    alarm now, and do not speak against it. Nor does what has little `room` to be faster, unless it
+    is slower: the sum of that direction is a likelihood ratio, in which an observation weighs by
+    the difference that it would have shown.
     """
     recent = min(max(observations, 1.0), RECENT)
     slower = max(float(alarm[0]) + min(residual, SLOWER[0]) - SLOWER[1] * recent, 0.0)
-    faster = max(float(alarm[1]) + min(-residual, FASTER[0]) - FASTER[1] * recent, 0.0)
+    quicker = min(-residual, -room * residual, room * FASTER[0])
+    faster = max(float(alarm[1]) + quicker - room * room * FASTER[1] * recent, 0.0)
     alarm[0], alarm[1] = slower, faster
     return slower > SLOWER[2] or faster > FASTER[2]
 

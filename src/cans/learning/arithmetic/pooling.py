@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, MATURE, Array, LearnerState, PoolState
-from cans.learning.arithmetic.deviations import scattered, weighted
+from cans.learning.arithmetic.deviations import scattered, share, weighted
 from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
     adopt,
@@ -80,13 +80,14 @@ def merge(
     if watched:
         # What follows a surprise is judged by the line: the surprise is in the scatter already.
         said = choices if pools.alarm[pool, part].max() == 0.0 else choices * 0.0
-        residual = surprise(statistics, upload, ridge, dimension, by_choice, said)
+        residual, room = against_line(statistics, upload, ridge, dimension, by_choice, said)
         if by_choice.shape[1] > 0:
             line = residual
             residual = by_its_choice(statistics, by_choice, upload, choices, line, ridge, dimension)
-        if alarmed(pools.alarm[pool, part], residual, upload[-1]):
+        if alarmed(pools.alarm[pool, part], residual, upload[-1], room):
             level = level_of(statistics, upload, ridge)
-            past = choices_at(level, statistics[-2], by_choice)
+            variance = line_variance(statistics, ridge, dimension)
+            past = choices_at(level, statistics[-2], by_choice, variance)
             start_anew(pools, pool, part, carried_over(statistics, upload, ridge))
             by_choice += past
         else:
@@ -139,8 +140,16 @@ def surprise(
     observations prove, is no change. `dimension` is without the padding; `known` and `said` are the
     sums of every choice of pool and upload.
     """
+    return against_line(pool, upload, ridge, dimension, known, said)[0]
+
+
+def against_line(
+    pool: Array, upload: Array, ridge: float, dimension: int, known: Array, said: Array
+) -> tuple[float, float]:
+    """The `surprise` of an upload, and its room to be faster, from 0 to 1: what is expected to take
+    next to nothing has none, whatever became of the rest."""
     if pool[-2] < dimension + MATURE or upload[-1] < 1.0:
-        return 0.0
+        return 0.0, 0.0
     inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
     theta = estimate_of(pool, ridge, inverse)
     variance = noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
@@ -149,12 +158,14 @@ def surprise(
     direction = times(sigma_of(upload, 0.0), theta)
     explained = (theta * direction).sum()
     uncertain = explained + (direction * times(inverse, direction)).sum() / upload[-1]
+    room = float(min(np.sqrt(max(explained, 0.0) / upload[-2]) / FLOOR_MS, 1.0))
     if explained <= NOTHING * upload[-3] or variance <= 0.0:
-        return 0.0
+        return 0.0, room
     agreement = (theta * b_of(upload)).sum()
     usual = milliseconds(explained / upload[-2])
     keen = keenness(usual, usual * agreement / explained)
-    return float(keen * (agreement - explained) / np.sqrt(variance * uncertain * upload[-1]))
+    residual = keen * (agreement - explained) / np.sqrt(variance * uncertain * upload[-1])
+    return float(residual), room
 
 
 def carried_over(pool: Array, upload: Array, ridge: float) -> Array:
@@ -198,14 +209,23 @@ def milliseconds(square: float) -> float:
     return float(np.sqrt(square * whole / max(whole - square, whole * 1e-4)))
 
 
-def choices_at(level: float, known: float, choices: Array) -> Array:
-    """The sums of every choice, as `carried_over` has those of the line."""
+def choices_at(level: float, known: float, choices: Array, variance: float) -> Array:
+    """The sums of every choice, as `carried_over` has those of the line. They scatter as the line's
+    noise does, `variance`: the first observations of what has changed are among them, and how far
+    these were from the rest is no noise."""
     if level <= 1.0 or known <= 0.0:
         return np.zeros_like(choices)
     past: Array = choices * min(np.sqrt(1.0 / known), 1.0)
-    past[1] *= level
-    past[2] *= level * level
+    average = level * past[1] / np.where(past[0] > 0.0, past[0], 1.0)
+    past[1] = past[0] * average
+    past[2] = past[0] * (average * average + variance / share(average))
     return past
+
+
+def line_variance(pool: Array, ridge: float, dimension: int) -> float:
+    """Noise of a pool about its line."""
+    theta = estimate_of(pool, ridge, inverse_from(cholesky(sigma_of(pool, ridge))))
+    return noise_variance(pool, theta, sigma_of(pool, 0.0), dimension)
 
 
 def by_its_choice(
