@@ -185,6 +185,31 @@ def scatter(rows, count, variance):
     return np.maximum((about + 4 * common) / (freedom + 4), variance)
 
 
+def divisor(own, rows, line, variance, deviating, spread):
+    """Step 8: the pace that what is told is divided by."""
+    if spread == 0:
+        return 1.0
+    mine, measured, _ = by_choice(own, len(line))
+    number, total, squares = by_choice(rows, len(line))
+    about = freedom = 0.0
+    for p in np.flatnonzero(number):
+        about += importance(total[p] / number[p]) * max(squares[p] - total[p] ** 2 / number[p], 0.0)
+        freedom += max(number[p] - 1, 0.0)
+    noise, prior = (about + 2 * variance) / (freedom + 2), 1 / spread**2
+    if noise == 0:
+        return 1.0
+    others = max(1 - len(own) / max(sum(row.count for row in rows), 1), 0.0)
+    above = below = prior
+    for p in np.flatnonzero(mine):
+        average = total[p] / number[p] if number[p] else line[p]
+        left = noise / (noise + 9 * deviating**2 * max(number[p] - mine[p], 0.0))
+        mean = line[p] + (1 - left) * (average - line[p])
+        said = importance(average) / (noise / mine[p] + 9 * deviating**2 * left)
+        above += others * said * mean * measured[p] / mine[p]
+        below += others * said * mean**2
+    return max(above / below, 0.05)
+
+
 def keenness(expected, y):
     """How much more a residual counts of what is faster than expected."""
     return ((81 + expected**2) / (81 + y**2)) ** 0.25 if abs(y) < expected else 1.0
@@ -446,6 +471,7 @@ class Part:
     epoch: int = 0
     heard: float = 0.0
     pace: float = 1.0
+    divisor: float = 1.0  # the same, by which what it tells is divided
     theta: np.ndarray | None = None
     sigma: float = 0.0
     mean: np.ndarray | None = None
@@ -453,6 +479,7 @@ class Part:
     width: np.ndarray | None = None
     bends: bool = False
     tau: float = 0.0  # spread of the choices about the line
+    suspected: float = 0.5  # the spread to reckon with
     scatter: np.ndarray | None = None  # sigma of every choice that residuals are judged by
     tested: int = 0  # observations when that was last looked into
     pending: int = 0  # observations since the last estimate
@@ -474,7 +501,7 @@ class Part:
         self.credit = min(self.credit + 0.005, 5.0)
         startling = self.credit >= 1 and self.rarity(z) > 4
         self.credit -= startling
-        ms = y / self.pace
+        ms = y / self.divisor
         row = Row(sqrt(h) * x, sqrt(h) * ms, startling=startling, ms=ms, choice=choice)
         self.buffer.append(row)
         if startling:
@@ -551,9 +578,9 @@ class Part:
         if pool.epoch > self.epoch:
             self.epoch = pool.epoch
             self.buffer = self.buffer[: self.on_its_way or 0]
-            self.own, self.awaited, self.tested = [], None, 0
+            self.own, self.awaited, self.tested, self.suspected = [], None, 0, 0.5
             self.slower, self.faster, self.apart = 0.0, 0.0, False
-            self.pace = 1.0
+            self.pace = self.divisor = 1.0
         self.copy = pool.rows
         self.stale = True
         self.see(pool)
@@ -570,10 +597,22 @@ class Part:
             self.tested = self.observed()
             if self.bends and self.awaited is None:
                 self.scatter = np.sqrt(scatter(rows, len(self.x), variance))
-        if self.bends and mature and self.estimate_bent(rows, theta, sigma, spread, due):
+        if not self.bends:
+            self.estimate_line(rows, theta, sigma, variance, spread)
             return due
-        self.tau = 0.0
-        self.pace = pace(self.own, theta, variance, spread)
+        line = self.x @ theta
+        told = divisor(self.own, rows, line, variance, self.suspected, spread)
+        if not (mature and self.estimate_bent(rows, theta, sigma, spread, due)):
+            self.tau = 0.0
+            self.estimate_line(rows, theta, sigma, variance, spread)
+            self.divisor = told
+        if mature and due:
+            self.suspected = max(suspicion(self), 0.01)
+        return due
+
+    def estimate_line(self, rows, theta, sigma, variance, spread):
+        d = self.x.shape[1]
+        self.pace = self.divisor = pace(self.own, theta, variance, spread)
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean = self.x @ self.theta
         inverse = np.linalg.inv(sigma + self.numbers.ridge * np.eye(d))
@@ -581,7 +620,6 @@ class Part:
         self.width = self.numbers.kappa * self.sigma * norm
         lower = np.maximum(self.mean - self.width, 0.0)
         self.lower = floors(lower, self.x, self.viable)
-        return due
 
     def note_slow(self):
         """What is known of every choice, and how uncertain that is."""
@@ -620,6 +658,7 @@ class Part:
         sigma, b = (x.T * (left * weight)) @ x, x.T @ (left * weight * average)
         theta = nonnegative(sigma, b, ridge)
         mean, norm = x @ theta, norms(sigma)
+        line = mean
         weight = number * importance(mean)
         h = importance(mean)
         left = noise_share(mean, weight, self.tau, noises)
@@ -631,6 +670,7 @@ class Part:
             prior = 1 / spread**2
             above = (h * own_total * mean).sum() / variance + prior
             self.pace = max(above / ((h * own * mean**2).sum() / variance + prior), 0.05)
+            self.divisor = divisor(self.own, rows, line, variance, self.tau, spread)
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean, self.width = mean * self.pace, self.numbers.kappa * width
         lower = np.maximum(self.mean - self.width, 0.0)

@@ -6,15 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import reference_cans
 from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTable, policy_named
-from cans.learning.arithmetic import deviations, pooling
+from cans.learning.arithmetic import deviations, physical, pooling
 from cans.learning.arithmetic.arrays import new_pools
+from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.choice import Context
 from cans.learning.congestion import Load
 from cans.learning.messages import DeviceIdentity
-from cans.learning.policies import ABLATIONS, POLICIES
+from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters
 from cans.learning.statistics import SufficientStatistics
+from reference_cans import Row
 
 WORK = np.linspace(0.0, 1.0, 9)
 CANS, STRAIGHT = POLICIES["cans"], ABLATIONS["cans-no-deviations"]
@@ -397,6 +402,68 @@ def test_late_cuts_do_not_hide_that_a_server_is_well_again() -> None:
             told(pools, 1, 0.1, 0.1, times=3)
         told(pools, 0, 10.0, 100.0)
     assert pools.epoch[0, 0] == 2
+
+
+# --- what a device divides by before it tells ----------------------------------------------------
+
+LINE, PLAYED, OTHER = 100.0 * WORK, 4, 8
+
+
+def divided_by(
+    slower: float = 1.0, off: float = 1.0, others: float = 200.0, deviating: float = 0.1
+) -> float:
+    """Of a device that takes so many times as long as others that play the same choice, as all of
+    them played another one, where that choice takes so many times as long as its line says."""
+    state = fleet_state(table(), CANS, Hyperparameters(), 1)
+    truth = LINE.copy()
+    truth[PLAYED] *= off
+    for sums, factor, number in (
+        (state.choices.own[0, 0], slower, 50.0),
+        (state.choices.synced[0, 0], 1.0, others),
+    ):
+        for choice in (PLAYED, OTHER):
+            latency, scatter = factor * truth[choice], 0.1 * truth[choice]
+            sums[:, choice] = number, number * latency, number * (latency**2 + scatter**2)
+    state.physics.own[0, 0, -1], state.synced[0, 0, -1] = 100.0, 2.0 * others
+    return physical.pace_by_choice(state, 0, 0, LINE, 0.09, deviating)
+
+
+def test_a_line_that_is_off_makes_nobody_slow() -> None:
+    """All devices of a pool would divide by that, and what was told before they did so would be on
+    another scale."""
+    assert divided_by(off=1.3) == pytest.approx(1.0, abs=0.01)
+    assert divided_by(off=1.3, deviating=0.001) > 1.05
+
+
+def test_who_takes_longer_than_others_divides_by_how_much() -> None:
+    assert divided_by(slower=1.2) == pytest.approx(1.2, abs=0.01)
+    assert divided_by(slower=1.2, off=1.3) == pytest.approx(1.2, abs=0.02)
+
+
+def test_who_is_alone_divides_by_nothing() -> None:
+    assert divided_by(slower=1.2, off=1.3, others=50.0) == 1.0
+
+
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.05, 1.0), deviating=st.floats(0.01, 0.5))
+@settings(max_examples=30, deadline=None)
+def test_what_it_divides_by_equals_the_dense_one(seed, spread, deviating) -> None:
+    rng = np.random.default_rng(seed)
+
+    def some(count: int) -> list[Row]:
+        return [
+            Row(np.zeros(1), 0.0, worth=rng.uniform(0.1, 1.0), ms=rng.lognormal(3.0), choice=choice)
+            for choice in rng.integers(0, 6, count)
+        ]
+
+    own, others = some(8), some(12)
+    policy = replace(CANS, parts=[replace(each, spread=spread) for each in CANS.parts])
+    state = fleet_state(table(), policy, Hyperparameters(), 1)
+    for sums, rows in ((state.choices.own, own), (state.choices.synced, own + others)):
+        sums[0, 0] = reference_cans.by_choice(rows, 9)
+    state.physics.own[0, 0, -1], state.synced[0, 0, -1] = len(own), len(own + others)
+    found = physical.pace_by_choice(state, 0, 0, LINE, 0.2, deviating)
+    dense = reference_cans.divisor(own, own + others, LINE, 0.2, deviating, spread)
+    assert found == pytest.approx(dense, rel=1e-9)
 
 
 def test_statistics_of_another_number_of_choices_add_up() -> None:

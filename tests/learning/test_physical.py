@@ -117,7 +117,7 @@ def test_the_reference_is_the_latency_of_something_else() -> None:
 def test_learning_adds_a_weighted_row_at_the_pace_of_an_average_device() -> None:
     state = a_state()
     physics = state.physics
-    physics.pace[1, FRONT] = 2.0
+    physics.divisor[1, FRONT] = 2.0
     physics.stale[1, FRONT] = False
     for _ in range(2):
         physical.learn(
@@ -243,7 +243,7 @@ def dense_part(state: LearnerState, part: int, rows: list[Row], own: list[Row], 
     x = TABLE.columns(policy.parts[part].explains)
     viable = state.physics.viable.tolist()
     dense = reference_cans.Part(x, numbers, policy.parts[part].spread, viable)
-    dense.copy, dense.own = rows, own
+    dense.copy, dense.own, dense.bends = rows, own, bool(state.choices.bends[part])
     dense.estimate(False)
     return dense
 
@@ -270,6 +270,7 @@ def test_estimates_equal_the_dense_ones(seed, part, kappa) -> None:
     for ours, theirs in (
         (physics.theta[1, part, :d], dense.theta),
         (physics.pace[1, part], dense.pace),
+        (physics.divisor[1, part], dense.divisor),
         (physics.deviation[1, part], dense.sigma),
         (state.mean[1, part], dense.mean),
         (physics.low[1, part], dense.lower),
@@ -285,7 +286,7 @@ def test_estimates_equal_the_dense_ones(seed, part, kappa) -> None:
 
 def estimates(state: LearnerState) -> tuple[np.ndarray, ...]:
     physics = state.physics
-    return state.norm, state.mean, physics.low, physics.theta, physics.pace
+    return state.norm, state.mean, physics.low, physics.theta, physics.pace, physics.divisor
 
 
 def computed_anew(state: LearnerState) -> LearnerState:

@@ -23,6 +23,7 @@ def mid_epoch(policy: str = "cans") -> LearnerState:
     state.heard[1, LINK] = 10.0
     if state.physics.used:
         state.physics.own[1, LINK], state.physics.pace[1, LINK] = 6.0, 1.5
+        state.physics.divisor[1, LINK] = 1.5
         state.physics.stale[:] = False
     return state
 
@@ -65,7 +66,7 @@ def test_a_new_epoch_retires_what_was_observed_for_the_last() -> None:
     assert not state.startling[1, LINK].any()
     assert state.awaited[1, LINK] == 0.0
     assert not state.physics.own[1, LINK].any()
-    assert state.physics.pace[1, LINK] == 1.0
+    assert state.physics.pace[1, LINK] == state.physics.divisor[1, LINK] == 1.0
     assert state.synced[1, LINK, -1] == 9.0
 
 

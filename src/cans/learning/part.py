@@ -123,7 +123,7 @@ class PartLearner:
         """An observation has entered the buffer, whose sum of squares was this before."""
         told = self.state.local[0, self.number, -3] - before
         self._told += told
-        self._measured += told * self.state.physics.pace[0, self.number] ** 2
+        self._measured += told * self.state.physics.divisor[0, self.number] ** 2
 
     # --- uploading ---
 
@@ -156,7 +156,7 @@ class PartLearner:
             return 1.0
         everything = sent.count == round(self.state.local[0, self.number, -1])
         if not everything or self._told <= 0.0:
-            return float(self.state.physics.pace[0, self.number])
+            return float(self.state.physics.divisor[0, self.number])
         pace = sqrt(self._measured / self._told)
         self._measured = self._told = 0.0
         return pace

@@ -29,6 +29,9 @@ ANEW = 64
 MATURE = 5.0
 """Observations beyond one per feature before a pool's predictions are tested."""
 
+LARGEST = 0.5
+"""The largest spread of choices about their line that is believed, a share of latency."""
+
 INSISTENCE = 5.0
 """Surprises in a row that a device tells of at once; see `physical.py`."""
 
@@ -57,6 +60,7 @@ class Physics(NamedTuple):
     alarm: Array  # (devices, parts, 2)            evidence of having become slower, and faster
     apart: BoolArray  # (devices, parts)           it has changed, and its pool has not
     pace: Array  # (devices, parts)                how many times its pool's average it takes
+    divisor: Array  # (devices, parts)             the same, by which what it tells is divided
     theta: Array  # (devices, parts, d)            the estimate, at this device's pace
     deviation: Array  # (devices, parts)           standard deviation of a weighted residual
     root: Array  # (devices, parts, d, d)          root' root = (ridge I + Sigma)^-1 of all known
@@ -83,6 +87,7 @@ class ByChoice(NamedTuple):
     startling: Array
     own: Array  # ... and of `Physics`
     spread: Array  # (devices, parts)              of choices about the line, a share; 0: it fits
+    suspected: Array  # (devices, parts)           spread to reckon with where none was found
     scatter: Array  # (devices, parts, choices)    standard deviation that residuals are judged by
     width: Array  # (devices, parts, choices)      standard deviation of the expected latency, ms
     tested: Array  # (devices, parts)              observations when that was last looked into
@@ -218,6 +223,7 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
         startling=np.zeros(shape),
         own=np.zeros(shape),
         spread=np.zeros((devices, parts)),
+        suspected=np.full((devices, parts), LARGEST),
         scatter=np.zeros((devices, parts, choices)),
         width=np.zeros((devices, parts, choices)),
         tested=np.zeros((devices, parts)),
@@ -249,6 +255,7 @@ def no_physics() -> Physics:
         alarm=np.zeros((0, 0, 0)),
         apart=np.zeros((0, 0), dtype=np.bool_),
         pace=series,
+        divisor=series,
         theta=np.zeros((0, 0, 0)),
         deviation=series,
         root=np.zeros((0, 0, 0, 0)),

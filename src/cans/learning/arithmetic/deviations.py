@@ -17,7 +17,7 @@ from math import erfc, exp, pi, sqrt
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray, LearnerState
+from cans.learning.arithmetic.arrays import LARGEST, MATURE, Array, BoolArray, LearnerState
 from cans.learning.arithmetic.linear import norms, times
 
 LEVEL = 3.0
@@ -43,9 +43,12 @@ TOO_MUCH = 3.0
 SURELY = 3.0
 """Standard errors by which a choice must have been slower than that not to be tried again."""
 
-SUSPECTED, SUSPICIONS, LARGEST = 0.1, 3.0, 0.5
-"""The spread of the choices that is reckoned with before any of them has spoken, how many choices
-have to say otherwise, and the largest that is believed; shares of latency."""
+SUSPECTED, SUSPICIONS = 0.1, 3.0
+"""The spread of the choices that is reckoned with before any of them has spoken, a share of
+latency, and how many choices have to say otherwise."""
+
+LEAST_SPREAD = 0.01
+"""No line fits better than this."""
 
 CURIOSITY, AT_MOST, WORTHWHILE = 2.5, 0.2, 0.04
 """Of n observations that the pools of a device have, about 2.5 cube roots may be spent on looking,
@@ -65,7 +68,7 @@ def note_choice(
     Averages are of one size of the input alone, the largest: at others a choice deviates by the
     same share."""
     if state.choices.largest[0]:
-        sums, paced = holders[device, part], latency / float(state.physics.pace[device, part])
+        sums, paced = holders[device, part], latency / float(state.physics.divisor[device, part])
         sums[0, choice] += 1.0
         sums[1, choice] += paced
         sums[2, choice] += paced * paced
@@ -115,15 +118,25 @@ def scattered(seen: Array, variance: float) -> Array:
     takes everything else for a surprise. And where noise is a share, down to nothing, choices that
     take next to no time make it look small.
     """
-    number = np.where(seen[0] > 0.0, seen[0], 1.0)
-    average = seen[1] / number
-    squares = share(average) * np.maximum(seen[2] - seen[1] * average, 0.0)
-    freedom = np.maximum(seen[0] - 1.0, 0.0)
-    common = (squares.sum() + 2.0 * variance) / (freedom.sum() + 2.0)
+    average = seen[1] / np.where(seen[0] > 0.0, seen[0], 1.0)
+    squares, freedom = about_averages(seen, average)
+    common = common_noise(squares, freedom, variance)
     result: Array = np.maximum(
         (squares + OBSERVATIONS * common) / (freedom + OBSERVATIONS), variance
     )
     return result
+
+
+def about_averages(seen: Array, average: Array) -> tuple[Array, Array]:
+    """Squares of how the observations of every choice scatter about their average, weighted, and
+    how many of them are free to."""
+    squares = share(average) * np.maximum(seen[2] - seen[1] * average, 0.0)
+    return squares, np.maximum(seen[0] - 1.0, 0.0)
+
+
+def common_noise(squares: Array, freedom: Array, variance: float) -> float:
+    """Noise variance of all choices alike, the line's counting as two observations."""
+    return float((squares.sum() + 2.0 * variance) / (freedom.sum() + 2.0))
 
 
 def noise_of(sums: Array, mean: Array, prior: float) -> tuple[Array, float]:

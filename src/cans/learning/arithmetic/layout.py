@@ -100,6 +100,7 @@ def _physics(
         alarm=np.zeros((devices, parts, 2)),
         apart=np.zeros((devices, parts), dtype=np.bool_),
         pace=np.ones((devices, parts)),
+        divisor=np.ones((devices, parts)),
         theta=np.zeros((devices, parts, width)),
         deviation=np.zeros((devices, parts)),
         root=np.zeros((devices, parts, width, width)),

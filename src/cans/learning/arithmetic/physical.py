@@ -25,7 +25,10 @@ from cans.learning.arithmetic.arrays import (
     LearnerState,
 )
 from cans.learning.arithmetic.deviations import (
+    LEAST_SPREAD,
+    about_averages,
     affordable,
+    common_noise,
     deviations,
     doubt,
     is_due,
@@ -35,7 +38,9 @@ from cans.learning.arithmetic.deviations import (
     note_own,
     note_slow,
     scattered,
+    share,
     spread_of,
+    suspicion,
     too_slow,
     unexplained,
     weighted,
@@ -178,11 +183,11 @@ def learn_beside(
         note_own(state, device, part, choice, latency, min(1.0, FAR / max(residual, FAR)))
         note_choice(state.choices.local, state, device, part, choice, latency)
     square = state.rows.shape[2] ** 2
-    own_pace = float(physics.pace[device, part])
-    if own_pace != 1.0:
+    divisor = float(physics.divisor[device, part])
+    if divisor != 1.0:
         b = observation[square:-3]
-        b /= own_pace
-        observation[-3] /= own_pace * own_pace
+        b /= divisor
+        observation[-3] /= divisor * divisor
     local = state.local[device, part]
     local += observation
     credit = min(float(state.credit[device, part]) + CREDIT, INSISTENCE)
@@ -347,6 +352,37 @@ def pace_from(explained: float, agreement: float, variance: float, spread: float
     return float(max((agreement / variance + belief) / (explained / variance + belief), 0.05))
 
 
+def spread_of_devices(state: LearnerState, device: int, part: int) -> float:
+    """How much the devices of a pool differ, as far as this one knows."""
+    spread = float(state.physics.spread[part])
+    return max(spread, APART) if spread > 0.0 and state.physics.apart[device, part] else spread
+
+
+def pace_by_choice(
+    state: LearnerState, device: int, part: int, line: Array, variance: float, deviating: float
+) -> float:
+    """As `pace`, against what others have measured of the same choices and, where they have not,
+    against the line, from which a choice deviates by this share of its latency. A line that is off
+    at what everybody plays makes every device look slow, and what they tell fast. Who is alone in
+    its pool has no pace."""
+    choices = state.choices
+    own = choices.own[device, part]
+    seen = choices.synced[device, part] + choices.local[device, part]
+    average = np.where(seen[0] > 0.0, seen[1] / np.where(seen[0] > 0.0, seen[0], 1.0), line)
+    squares, freedom = about_averages(seen, average)
+    noise, open_ = common_noise(squares, freedom, variance), (FLOOR_MS * deviating) ** 2
+    if noise <= 0.0:
+        return 1.0
+    left = noise / (noise + open_ * np.maximum(seen[0] - own[0], 0.0))
+    mean = line + (average - line) * (1.0 - left)
+    number = np.where(own[0] > 0.0, own[0], 1.0)
+    known = state.synced[device, part, -1] + state.local[device, part, -1]
+    others = max(1.0 - state.physics.own[device, part, -1] / max(known, 1.0), 0.0)
+    said = np.where(own[0] > 0.0, others * share(average) / (noise / number + open_ * left), 0.0)
+    explained, agreement = (said * mean * mean).sum(), (said * mean * own[1] / number).sum()
+    return pace_from(explained, agreement, 1.0, spread_of_devices(state, device, part))
+
+
 def compute_root(state: LearnerState, device: int, part: int) -> None:
     """The root of the inverse of Sigma, and the norm of every choice, from the sums."""
     physics = state.physics
@@ -392,13 +428,16 @@ def estimate_physically(state: LearnerState, device: int) -> None:
         misfit = float(fitted[0, part]) - 2.0 * float(agreement[0, part])
         squares, weight = float(sums[0, part, -3]), float(sums[0, part, -2])
         variance = variance_from(squares, weight, misfit, int(state.dimension[part]))
-        spread, own_pace = float(physics.spread[part]), 1.0
+        spread, own_pace = spread_of_devices(state, device, part), 1.0
         if spread > 0.0:
-            if physics.apart[device, part]:
-                spread = max(spread, APART)
             explained, agreed = float(fitted[1, part]), float(agreement[1, part])
             own_pace = pace_from(explained, agreed, variance, spread)
-            physics.pace[device, part] = own_pace
+            physics.pace[device, part] = physics.divisor[device, part] = own_pace
+            if state.choices.bends[part]:
+                line = times(state.choices.rows[part], theta[part])
+                deviating = float(state.choices.suspected[device, part])
+                divisor = pace_by_choice(state, device, part, line, variance, deviating)
+                physics.divisor[device, part] = divisor
         physics.theta[device, part] = theta[part] * own_pace
         physics.deviation[device, part] = sqrt(variance)
         physics.stale[device, part] = False
@@ -459,6 +498,9 @@ def look_into_choices(state: LearnerState, device: int) -> None:
                 choices.spread[device, part] = 0.0
             elif due or choices.spread[device, part] > 0.0:
                 bend(state, device, part, due)
+            if known and due:
+                suspected = suspicion(state, device, part)
+                choices.suspected[device, part] = max(suspected, LEAST_SPREAD)
     if news:
         note_slow(state, device)
 
@@ -499,11 +541,10 @@ def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
     mean = np.maximum(line + deviations(sums, line, left), 0.0)
     if physics.spread[part] > 0.0:
         own = weighted(choices.own[device, part], line)
-        differ = max(physics.spread[part], APART) if physics.apart[device, part] else (
-            physics.spread[part]
-        )  # fmt: skip
         explained, agreement = (own[0] * mean * mean).sum(), (own[1] * mean).sum()
+        differ = spread_of_devices(state, device, part)
         physics.pace[device, part] = pace_from(explained, agreement, variance, differ)
+        physics.divisor[device, part] = pace_by_choice(state, device, part, line, variance, spread)
     if not choices.largest[0]:
         scale = times(state.rows[part], theta) / np.where(line > 0.0, line, 1.0)
         mean, width = mean * scale, width * scale

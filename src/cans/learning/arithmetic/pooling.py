@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import ANEW, MATURE, Array, LearnerState, PoolState
+from cans.learning.arithmetic.arrays import ANEW, LARGEST, MATURE, Array, LearnerState, PoolState
 from cans.learning.arithmetic.deviations import scattered, share, weighted
 from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
@@ -310,11 +310,12 @@ def retire(state: LearnerState, device: int, part: int) -> None:
         choices.startling[device, part] = 0.0
         choices.own[device, part] = 0.0
         choices.tested[device, part] = 0.0
+        choices.suspected[device, part] = LARGEST
     if state.physics.used:  # the device's own past belongs to the ended epoch too
         state.physics.own[device, part] = 0.0
         state.physics.alarm[device, part] = 0.0
         state.physics.apart[device, part] = False
-        state.physics.pace[device, part] = 1.0
+        state.physics.pace[device, part] = state.physics.divisor[device, part] = 1.0
 
 
 def send(state: LearnerState, device: int, part: int) -> None:
