@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cans.learning import Context, DeviceLearner, Latencies, policy_named
+from cans.learning import Choice, Context, DeviceLearner, Latencies, policy_named
 from cans.learning.congestion import (
     DELAYED,
     HEEDED,
@@ -29,6 +29,7 @@ from cans.learning.congestion import (
     wait_at_arrival,
     worth_asking,
 )
+from cans.learning.device import NEW
 from cans.learning.edge import EdgeAggregator
 from cans.simulation.worlds.crowded import crowded
 
@@ -68,6 +69,20 @@ def test_a_question_is_asked_where_it_may_pay() -> None:
     assert not worth_asking(BUSY, 20.0, 2.0, 1e4), "no wait is so long that it would not go there"
     assert not worth_asking(BUSY, 0.1, 2.0, 30.0)
     assert not worth_asking(BUSY._replace(workers=inf), 20.0, 2.0, 30.0)
+
+
+def test_newcomers_reckon_with_others_that_begin_at_the_same_moment() -> None:
+    idle = Load(joined=8, workers=1)
+    assert not worth_asking(idle, 30.0, 2.0, 30.0)
+    assert worth_asking(idle, 30.0, 2.0, 30.0, newcomer=True)
+    assert not worth_asking(idle, 3.0, 2.0, 100.0, newcomer=True), "no queue eats up that gain"
+    assert not worth_asking(idle._replace(joined=1), 30.0, 2.0, 30.0, newcomer=True), "it is alone"
+    learner = DeviceLearner(crowded("vgg16", 1, "rpi5").table, policy_named("cans"))
+    choice = Choice(0, 0, "float32", 50.0, 0.0)
+    for _ in range(NEW):
+        assert learner.newcomer
+        learner.observe_wait(choice, 0.0)
+    assert not learner.newcomer
 
 
 def test_no_question_where_waits_hardly_ever_exceed_what_the_server_gains() -> None:

@@ -168,15 +168,20 @@ def wait_at_arrival(load: Load, after_ms: Array) -> Array:
     return result
 
 
-def worth_asking(load: Load, service_ms: float, round_trip_ms: float, gain_ms: float) -> bool:
+def worth_asking(
+    load: Load, service_ms: float, round_trip_ms: float, gain_ms: float, newcomer: bool = False
+) -> bool:
     """Whether to ask for the present wait before choosing: only a server that others use is worth
     it, and only where that saves more than the question takes. It saves what the wait exceeds the
-    gain of having a server by; waits are taken for exponential beyond those who find it free."""
-    used = max(load.utilisation, load.recent, 0.5 * (load.inside >= load.workers))
+    gain of having a server by; waits are taken for exponential beyond those who find it free. A
+    `newcomer` reckons with others that begin at this moment, too: half of them come before it."""
+    used = max(load.utilisation, load.recent, 0.5 * (load.inside >= load.workers or newcomer))
     if used < ASK_ABOVE or load.workers == inf or load.joined <= 1 or gain_ms <= 0.0:
         return False
     spare = max(1.0 - used, SPARE)
     typical = ALIKE * service_ms / (load.workers * spare)
+    if newcomer:
+        typical = max(typical, 0.5 * (load.joined - 1.0) * service_ms / load.workers)
     return typical > 0.0 and used * typical * exp(-gain_ms / typical) > round_trip_ms
 
 

@@ -34,6 +34,10 @@ MOST_WORK = 0.5
 LASTING = 20.0
 """Observations of its own that a device must have made at its present pace to be another one."""
 
+NEW = 12
+"""Inferences after which the utilisation that a server tells, an average over seconds, says
+something of a fleet that began when the device did."""
+
 
 class DeviceLearner:
     """Learns where one device should cut, alone or with others, by the policy it is given.
@@ -83,6 +87,7 @@ class DeviceLearner:
         self._frame = 0
         self._overrun = Overrun()
         self._habit = Habit()
+        self._made_here = 0  # inferences, with this server
         self._worked_at = 0.0  # when this device last saw the server do most of the model
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
@@ -198,6 +203,7 @@ class DeviceLearner:
         """How long a request waited for a worker, beside what was assumed when it was chosen."""
         if not self.load_aware:
             return
+        self._made_here += 1
         if not choice.looked:  # a look is no change of one's mind
             self._habit.took(choice.row)
         if choice.row == self.table.local:
@@ -259,6 +265,11 @@ class DeviceLearner:
         first = [row for row, point in enumerate(self.table.point_of[:-1]) if point == 0]
         way = self._way
         return min(first, key=lambda row: float(way[row])) if first else 0
+
+    @property
+    def newcomer(self) -> bool:
+        """Whether it cannot know yet how busy the server usually is."""
+        return self._made_here < NEW
 
     @property
     def server_ms(self) -> float:

@@ -190,7 +190,9 @@ class _Play:
             return None, False
         told = self.server.told(time)
         takes = self.crowd.quote_ms
-        ask = self.crowd.quotes and worth_asking(told, learner.server_ms, takes, learner.gain_ms)
+        ask = self.crowd.quotes and worth_asking(
+            told, learner.server_ms, takes, learner.gain_ms, learner.newcomer
+        )
         return (self.server.load(time), True) if ask else (not_of_this_moment(told), False)
 
     def _choose(self, number: int, device: int, total: Array, load: Load | None) -> Choice:

@@ -61,7 +61,7 @@ class Quotes:
         takes = self.takes_ms
         if choice.row == learner.table.local and takes > LOCAL_SHARE * choice.predicted_ms:
             return False
-        return worth_asking(load, learner.server_ms, takes, learner.gain_ms)
+        return worth_asking(load, learner.server_ms, takes, learner.gain_ms, learner.newcomer)
 
     @property
     def takes_ms(self) -> float:
