@@ -39,7 +39,7 @@ from benchmarks.fleet_server import ROOT, Served, cores
 POLICIES = ("cans", "offload")
 # Devices, and inferences a second of each: slow enough that the clients, which all share one
 # process, are not what is measured.
-REAL = {20: 1.0, 100: 1.0, 200: 0.5}
+REAL = {20: 1.0, 100: 0.5, 200: 0.25}
 LIGHT = {1000: 0.1, 5000: 0.04}
 SIZES = (20, 200, 1000)  # that have a bar
 # Of each real device, as fast as they go; who learns nothing has nothing to settle.
