@@ -365,6 +365,10 @@ def pace_by_choice(
     against the line, from which a choice deviates by this share of its latency. A line that is off
     at what everybody plays makes every device look slow, and what they tell fast. Who is alone in
     its pool has no pace."""
+    known = state.synced[device, part, -1] + state.local[device, part, -1]
+    others = max(1.0 - state.physics.own[device, part, -1] / max(known, 1.0), 0.0)
+    if others == 0.0:
+        return 1.0
     choices = state.choices
     own = choices.own[device, part]
     seen = choices.synced[device, part] + choices.local[device, part]
@@ -376,8 +380,6 @@ def pace_by_choice(
     left = noise / (noise + open_ * np.maximum(seen[0] - own[0], 0.0))
     mean = line + (average - line) * (1.0 - left)
     number = np.where(own[0] > 0.0, own[0], 1.0)
-    known = state.synced[device, part, -1] + state.local[device, part, -1]
-    others = max(1.0 - state.physics.own[device, part, -1] / max(known, 1.0), 0.0)
     said = np.where(own[0] > 0.0, others * share(average) / (noise / number + open_ * left), 0.0)
     explained, agreement = (said * mean * mean).sum(), (said * mean * own[1] / number).sum()
     return pace_from(explained, agreement, 1.0, spread_of_devices(state, device, part))
