@@ -9,7 +9,9 @@ to 200 devices are real `cans.Device`s that have each had 100 inferences before 
 measured (those that learn nothing 20), and a rehearsal; thousands are light clients, all in one
 process, that speak the real wire and upload as often as the 200 real ones did. Per policy: server
 CPU per request, messages and bytes about learning (uploads, their answers, news of pools),
-quantiles of what answers took, fallbacks; and the exponent of each in the number of devices.
+quantiles of what answers took, fallbacks; and the exponent of each in the number of devices. Once
+fleets have settled a few messages more or less are chance, so that whether they grow with the
+fleet is told by all messages of a device since it joined.
 
 FLEET_SIZES=20,100,200,1000,5000 takes these sizes, instead of those that have a bar (20, 200 and
 1,000), FLEET_TURNS=2 two turns of each fleet instead of up to six.
@@ -44,7 +46,8 @@ LIGHT = {1000: 0.1, 5000: 0.04}
 SIZES = (20, 200, 1000)  # that have a bar
 # Of each real device, as fast as they go; who learns nothing has nothing to settle.
 SETTLE_REQUESTS = {"cans": 100, "offload": 20}
-REHEARSED = 2  # turns after that which are not measured
+REHEARSED = 6  # turns after that which are not measured: links are less busy now, which is news
+SWITCH_S = 0.0005  # hundreds of devices share an interpreter here: none has to wait for another's
 # Short turns, many of them: a machine that has others to serve is slower for seconds at a time.
 TURN_REQUESTS = {20: 5, 100: 3, 200: 2, 1000: 1, 5000: 1}  # of each device
 TURNS = {20: 6, 100: 6, 200: 6, 1000: 6, 5000: 2}  # of each fleet
@@ -62,6 +65,7 @@ class Side:
     clients_s: float = 0.0  # of all clients in all turns
     seconds: float = 0.0  # of all turns together
     tallies: list[Tally] = field(default_factory=list)
+    settled: Tally = field(default_factory=Tally)  # of what came before the first turn
 
     def begin(self) -> None:
         self.fleet.tally = Tally()
@@ -98,8 +102,13 @@ class Side:
             "bytes_per_request": total("nbytes") / requests,
             "messages_per_device_minute": (total("messages") + total("riding")) / minutes,
             "bytes_per_device_minute": total("nbytes") / minutes,
+            "messages_per_device": self._messages() / devices,
             **{f"p{q}_ms": float(np.quantile(times, q / 100)) for q in (50, 90, 99)},
         }
+
+    def _messages(self) -> int:
+        """All since the devices joined."""
+        return sum(each.messages + each.riding for each in (self.settled, *self.tallies))
 
 
 def turns(devices: int) -> int:
@@ -126,7 +135,8 @@ def real(served: list[Served], devices: int, rate: float, folder: Path) -> list[
             settling = SETTLE_REQUESTS[side.served.policy]
             say(f"{devices} devices, policy {side.served.policy}: {settling} inferences each")
             side.fleet.settle(settling)
-            side.fleet.play(REHEARSED * requests, rate)  # links are less busy from now on
+            side.fleet.play(REHEARSED * requests, rate)
+            side.settled = side.fleet.tally
         forget_garbage()
         for turn in range(turns(devices)):
             for side in sides[:: -1 if turn % 2 else 1]:
@@ -151,6 +161,7 @@ def light(served: list[Served], devices: int, rate: float, uploads: float) -> li
                 say(f"{devices} light clients, policy {side.served.policy}: they join")
                 await side.fleet.join()
                 await side.fleet.play(REHEARSED * requests, rate)
+                side.settled = side.fleet.tally
             forget_garbage()
             for turn in range(turns(devices)):
                 for side in sides[:: -1 if turn % 2 else 1]:
@@ -172,6 +183,7 @@ def one(devices: int, rate: float, uploads: float | None) -> dict[str, Any]:
         folder = Path(name)
         for_clients, for_servers = cores()
         os.sched_setaffinity(0, for_clients)
+        sys.setswitchinterval(SWITCH_S)
         served = [Served(policy, folder, for_servers) for policy in POLICIES]
         try:
             if uploads is None:
@@ -213,7 +225,13 @@ def exponents(sizes: list[dict[str, Any]]) -> dict[str, float]:
         y = np.log([max(read(each["cans"]), 1 / each["cans"]["requests"]) for each in sizes])
         return float(np.polyfit(x, y, 1)[0])
 
-    names = ("cpu_ms_per_request", "messages_per_request", "bytes_per_request", "p99_ms")
+    names = (
+        "cpu_ms_per_request",
+        "messages_per_device",
+        "messages_per_request",
+        "bytes_per_request",
+        "p99_ms",
+    )
     return {name: fitted(itemgetter(name)) for name in names}
 
 
@@ -239,7 +257,7 @@ def run() -> dict[str, Any]:
         bars["p99_at_200"] = by_size[200]["p99_ratio"] <= P99_BAR
         bars["no_fallbacks_at_200"] = by_size[200]["cans"]["fallbacks"] == 0
     for kind, found in growth.items():
-        bars[f"messages_do_not_grow_{kind}"] = found["messages_per_request"] <= GROWTH_BAR
+        bars[f"messages_do_not_grow_{kind}"] = found["messages_per_device"] <= GROWTH_BAR
     return {
         **{f"{size} devices": found for size, found in by_size.items()},
         **{f"exponents, {kind} devices": found for kind, found in growth.items()},

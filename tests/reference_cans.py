@@ -17,7 +17,7 @@ from scipy.stats import norm
 from reference import argmin
 
 FRONT, LINK, SERVER = range(3)
-ALPHA = 1.25
+ALPHA = 2.0
 MOST_TOKENS, TOKEN_EVERY = 1.0, 600.0
 SPREADS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5)
 
@@ -549,11 +549,13 @@ class Part:
             return True
         if any(row.startling for row in self.buffer):
             return True
-        count = len(self.x)
-        if (by_choice(self.buffer, count)[0] > 1.25 * by_choice(self.copy, count)[0]).any():
+        share = len(self.own) / max(sum(row.count for row in self.copy), 1)
+        waits, count = min(1.5 * share, 1.0), len(self.x)
+        kept, known = by_choice(self.buffer, count)[0], by_choice(self.copy, count)[0]
+        if (kept > waits * 1.25 * known).any():
             return True
         before, after = sums(self.copy, d)[0], sums(self.copy + self.buffer, d)[0]
-        return growth(before, after, self.numbers.ridge) > log(1 + self.numbers.alpha)
+        return growth(before, after, self.numbers.ridge) > waits * log(1 + self.numbers.alpha)
 
     def start_upload(self):
         """What is surprising goes alone."""

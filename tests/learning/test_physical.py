@@ -685,6 +685,29 @@ def test_a_surprise_goes_out_alone() -> None:
     np.testing.assert_array_equal(state.sent[1, FRONT], state.local[1, FRONT])
 
 
+def test_one_of_many_keeps_back_no_more_than_its_share() -> None:
+    """1,200 observations are known of a front-end; of them this device has made a few, or most."""
+
+    def kept_back(own: float) -> int:
+        state = a_state(POLICIES["cans"])
+        pooled(state, 1, FRONT, [row for _ in range(100) for row in ten_rows()])
+        state.choices.synced[1, FRONT, 0] = 400.0
+        state.physics.own[1, FRONT, -1] = own
+        at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
+        expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+        for number in range(1, 300):
+            physical.learn(state, 1, FRONT, at_zero, per_ms, expected, choice=2)
+            if exchange.upload_is_due(state, 1, FRONT):
+                return number
+        raise AssertionError("never told")
+
+    assert kept_back(1200.0) == exchange.HEARTBEAT
+    # Whichever is first, growth of the determinant or of what is known of the choice.
+    few, more = kept_back(12.0), kept_back(48.0)
+    assert few < more < 100
+    assert exchange.patience(a_state(POLICIES["cans"]), 1, FRONT) == 0.0
+
+
 def test_after_a_surprise_the_next_three_are_told_together() -> None:
     state = a_state(POLICIES["cans"])
     pooled(state, 1, FRONT, [row for _ in range(10) for row in ten_rows()])

@@ -22,7 +22,7 @@ from cans.learning import (
     Upload,
     policy_named,
 )
-from cans.learning.part import OWN_RUNS
+from cans.learning.arithmetic.offline import OWN_RUNS
 from cans.live.clock import Clock
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks

@@ -87,7 +87,7 @@ class DeviceLearner:
         self._frame = 0
         self._overrun = Overrun()
         self._habit = Habit()
-        self._made_here = 0  # inferences, with this server
+        self._made_here = 0  # inferences by this learner: it begins anew with a process or a server
         self._worked_at = 0.0  # when this device last saw the server do most of the model
         self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties

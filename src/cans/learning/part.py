@@ -15,9 +15,6 @@ from cans.learning.policies import Hyperparameters, Part, Policy, Pool
 from cans.learning.statistics import SufficientStatistics
 from cans.learning.table import PartitionTable
 
-OWN_RUNS = 3
-"""Back-ends that a server runs by itself at most: each must be built for it."""
-
 
 @dataclass(frozen=True)
 class PartRecord:
@@ -243,13 +240,6 @@ def offline_row(part: Part, table: PartitionTable, choice: int, width: int) -> A
     row = np.zeros(width)
     row[: sum(map(len, columns))] = np.hstack(columns)
     return row
-
-
-def own_choices(offered: Sequence[int], offline_runs: int) -> list[int]:
-    """What a server runs by itself of the choices it has a back-end for: the longest, the shortest
-    and one between, unless nobody is to run anything offline."""
-    runs = min(offline_runs, OWN_RUNS, len(offered))
-    return [offered[place * (len(offered) - 1) // max(runs - 1, 1)] for place in range(runs)]
 
 
 def observable(part: Part, table: PartitionTable) -> Array:

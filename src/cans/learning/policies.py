@@ -196,7 +196,7 @@ def _shared(part: Part, pool: Pool, spread: float = 0.3, bends: bool = True) -> 
         part,
         pool=pool,
         uses_local=True,
-        alpha=1.25,
+        alpha=2.0,
         events=True,
         watched=True,
         spread=spread,

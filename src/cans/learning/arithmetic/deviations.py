@@ -55,7 +55,8 @@ CURIOSITY, AT_MOST, WORTHWHILE = 2.5, 0.2, 0.04
 at what is expected to cost a fifth more at most and to save more than a look and 4 % cost."""
 
 DIFFERENT = 1.25
-"""Times the weight that is known of a choice: whoever has so much more tells it."""
+"""Times the weight that is known of a choice: whoever has so much more tells it, or less: see
+`exchange.patience`."""
 
 
 # --- observe -------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ DIFFERENT = 1.25
 def note_choice(
     holders: Array, state: LearnerState, device: int, part: int, choice: int, latency: float
 ) -> None:
-    """Add an observation to the sums of its choice, `local` or `startling`, at the device's pace.
+    """Add an observation to the sums of its choice, `local` or `startling`, over the divisor.
     Averages are of one size of the input alone, the largest: at others a choice deviates by the
     same share."""
     if state.choices.largest[0]:
@@ -85,12 +86,12 @@ def note_own(
         sums[2, choice] += worth * latency * latency
 
 
-def tells_of_a_choice(state: LearnerState, device: int, part: int) -> bool:
+def tells_of_a_choice(state: LearnerState, device: int, part: int, patience: float) -> bool:
     """Whether a device knows much more of some choice than the pool: also a determinant criterion,
-    of the model in which every choice stands for itself."""
+    of the model in which every choice stands for itself; see `exchange.patience`."""
     choices = state.choices
     known = choices.synced[device, part, 0]
-    return bool((choices.local[device, part, 0] > DIFFERENT * known).any())
+    return bool((choices.local[device, part, 0] > patience * DIFFERENT * known).any())
 
 
 # --- estimate ------------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ YOUNG = 20.0
 HEARTBEAT = 200.0
 """Observations that a device keeps to itself at most: a pool that is used must not look silent."""
 
+FEW = 1.5
+"""A device that has made more than one of so many of a pool's observations waits until what it
+keeps would teach the pool as much as the determinant criterion asks for; any other for less."""
+
 MOVED = 1.0
 """A pool is news when its estimate has moved by more than this many of its own standard errors, in
 the mean of its features ..."""
@@ -57,18 +61,29 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
     """Whether what a device has observed of a part would change somebody's mind: the determinant
     criterion; for parts with events also a surprise, what followed one, a young pool, or much that
     was kept back."""
-    observed = state.local[device, part, -1]
+    observed, waits = state.local[device, part, -1], 1.0
     if observed == 0.0:
         return False
     if state.events[part]:
+        waits = patience(state, device, part)
         known = state.synced[device, part, -2]
         if known < int(state.dimension[part]) + state.young or observed >= HEARTBEAT:
             return True
         if state.startling[device, part, -1] > 0.0 or state.awaited[device, part] == 1.0:
             return True
-        if state.choices.bends[part] and tells_of_a_choice(state, device, part):
+        if state.choices.bends[part] and tells_of_a_choice(state, device, part, waits):
             return True
-    return wants_upload(state, device, part)
+    return wants_upload(state, device, part, waits)
+
+
+def patience(state: LearnerState, device: int, part: int) -> float:
+    """How much of what would teach a pool enough a device keeps back, from 0 to 1. Many that each
+    waited for all of it would together keep back many times what the pool knows; so a device waits
+    for its share, and all tell about as often however many they are."""
+    if not state.physics.used:
+        return 1.0
+    known = max(float(state.synced[device, part, -1]), 1.0)
+    return min(FEW * float(state.physics.own[device, part, -1]) / known, 1.0)
 
 
 def rides(state: LearnerState, part: int, choice: int) -> bool:

@@ -283,8 +283,9 @@ def growth(state: LearnerState, device: int, part: int) -> float:
     return float(grown - state.log_det[device, part])
 
 
-def wants_upload(state: LearnerState, device: int, part: int) -> bool:
+def wants_upload(state: LearnerState, device: int, part: int, patience: float = 1.0) -> bool:
     """Alg. 1 line 8: has the determinant grown by more than 1 + alpha since the last download?
+    With less `patience`, by more than that power of it.
 
     `gain` is an upper bound of the growth: each observation adds at most x' Sigma^-1 x to the
     log-determinant. Only when the bound passes the threshold need anyone ask; then the determinant
@@ -292,10 +293,11 @@ def wants_upload(state: LearnerState, device: int, part: int) -> bool:
     """
     if state.threshold[part] < 0.0:  # a policy that shares every observation
         return bool(state.local[device, part, -1] > 0.0)
-    if state.gain[device, part] <= state.threshold[part]:
+    threshold = patience * state.threshold[part]
+    if state.gain[device, part] <= threshold:
         return False
     state.gain[device, part] = growth(state, device, part)
-    return bool(state.gain[device, part] > state.threshold[part])
+    return bool(state.gain[device, part] > threshold)
 
 
 def wants_fleet_sync(state: LearnerState, device: int, part: int, threshold: float) -> bool:

@@ -11,7 +11,7 @@ import logging
 from contextlib import suppress
 
 from cans.errors import CansError
-from cans.learning.part import own_choices
+from cans.learning.arithmetic.offline import own_choices
 from cans.live.server.backends import BackEnds
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.pools import Pools

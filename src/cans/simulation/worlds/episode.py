@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
-from cans.learning.part import own_choices
+from cans.learning.arithmetic.offline import offline_choices, own_choices
 from cans.learning.table import PROBE_BYTES
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def draw_episode(
     normals: int,
     offline_whole: bool,
 ) -> Episode:
-    """Draw an episode of a world; `offline_whole`: everyone's first offline run is
-    the whole model, and the second one is the shortest there is."""
+    """Draw an episode of a world; `offline_whole`: everyone's first offline run is the whole model,
+    and the others are `offline_choices`."""
     devices, choices = world.devices, world.table.choices
     speed = _speeds(world, devices, rng)
     if world.participation == "uniform":
@@ -71,12 +71,16 @@ def draw_episode(
     factor, shift = _noise(world, (rounds, 3), rng)
 
     offline_choice = rng.integers(1, choices, (devices, offline_runs))  # points 1..P
-    if offline_whole:
-        offline_choice[:, :1] = world.table.local
-        offline_choice[:, 1:2] = world.table.front.any(axis=1).argmax()
+    # Of another stream, so that all the rest is alike whichever runs a policy wants.
+    wanted = offline_whole and offline_runs > 0
+    draws = rng.spawn(1)[0].random((devices, offline_runs)) if wanted else None
     if world.samples.size:
-        offline_choice, offline_ms = _measured_offline(world, offline_runs, rng, offline_whole)
+        offline_choice, offline_ms = _measured_offline(world, offline_runs, rng, draws)
     else:
+        if draws is not None:
+            _, first = np.unique(world.table.point_of, return_index=True)  # without a codec
+            partial = first[world.table.front[first].any(axis=1)]
+            offline_choice = np.array([_runs(world, partial, each) for each in draws])
         expected = world.front_ms[world.place_of[:, None], offline_choice] / speed[:, None]
         offline_factor, offline_shift = _noise(world, (devices, offline_runs, 3), rng)
         offline_ms = expected * offline_factor[..., 0] + offline_shift[..., 0]
@@ -127,8 +131,15 @@ def _whole(world: World, speed: Array, rng: np.random.Generator) -> Array:
     return lower
 
 
+def _runs(world: World, measured: IntArray, draws: Array) -> list[int]:
+    """The offline runs of a device that can make these, by its draws."""
+    runnable = np.zeros(world.table.choices, dtype=np.bool_)
+    runnable[measured] = True
+    return offline_choices(world.table.front, runnable, world.table.local, draws)
+
+
 def _measured_offline(
-    world: World, runs: int, rng: np.random.Generator, offline_whole: bool
+    world: World, runs: int, rng: np.random.Generator, draws: Array | None
 ) -> tuple[IntArray, Array]:
     """Offline runs of a trace: front latencies that were measured for the device's place."""
     has_front = world.table.front.any(axis=1)
@@ -137,9 +148,8 @@ def _measured_offline(
     for device, place in enumerate(world.place_of):
         measured = np.flatnonzero(world.allowed[place] & has_front)
         choices[device] = rng.choice(measured, runs)
-        if offline_whole and world.table.local in measured:
-            choices[device, :1] = world.table.local
-            choices[device, 1:2] = measured[0]
+        if draws is not None and world.table.local in measured:
+            choices[device] = _runs(world, measured, draws[device])
         rows = (rng.random(runs) * world.sample_count[place, choices[device]]).astype(np.int64)
         latencies[device] = world.samples[place, choices[device], rows, 0]
     return choices, latencies

@@ -20,6 +20,7 @@ from cans.errors import (
     unknown_name,
 )
 from cans.learning import DeviceIdentity, DeviceLearner
+from cans.learning.arithmetic.offline import offline_choices
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
 from cans.live.device.local import Abandoned
@@ -120,32 +121,43 @@ def offline_runs(
     local: bool = True,
 ) -> list[tuple[int, float]]:
     """(choice, front milliseconds) of n random partial runs, each warmed up first (Alg. 1 line 2).
-    Policies that want it begin with one to the end and the shortest: what only the last block does
-    is seen nowhere else, and the first may be of another kind than all others. Fewer when a request
-    comes, or when they take long: the server says how many."""
+    Policies that want it begin with one to the end and the shortest, and go on where least is known
+    (`arithmetic.offline`). Fewer when a request comes, or when they take long: the server says how
+    many."""
     if not any(part.warm for part in learner.policy.parts):
         return []
-    table = learner.table
     last = model.last if local else model.last - 1
+    points = points_to_run(learner, last, random)
     found: list[tuple[int, float]] = []
     until = monotonic() + _LONGEST_OFFLINE
     with suppress(Abandoned):
-        for number in range(learner.hyperparameters.offline_runs):
-            point = int(random.integers(1, last + 1))
-            if learner.policy.offline_whole and number < 2:
-                point = (last, 1)[number]
+        for point in points:
             inputs = random_inputs(model.inputs, random)
             run = model.executor.run_front(point, inputs)
             for _ in range(_SETTLING):
                 if run.settled:
                     break
                 run = model.executor.run_front(point, inputs)
-            found.append((table.point_of.index(point), run.steady_seconds * 1e3))
+            found.append((learner.table.point_of.index(point), run.steady_seconds * 1e3))
             if point == model.last:
                 times.ran_whole(run.seconds)
             if monotonic() > until:
                 break
     return found
+
+
+def points_to_run(learner: DeviceLearner, last: int, random: np.random.Generator) -> list[int]:
+    """Which front-ends, of those up to a point, are run offline."""
+    table, runs = learner.table, learner.hyperparameters.offline_runs
+    if last < 1:
+        return []
+    if not learner.policy.offline_whole:
+        return list(map(int, random.integers(1, last + 1, runs)))
+    first = [table.point_of.index(point) for point in range(1, last + 1)]  # without a codec
+    runnable = np.zeros(table.choices, dtype=np.bool_)
+    runnable[first] = True
+    choices = offline_choices(table.front, runnable, first[-1], random.random(runs))
+    return [table.point_of[choice] for choice in choices]
 
 
 class WholeTimes(NamedTuple):
