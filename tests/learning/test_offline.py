@@ -43,9 +43,11 @@ def test_work_of_a_kind_that_no_run_has_told_apart_is_run_next() -> None:
     assert after[3] < before[3] / 2
 
 
-def test_where_one_feature_says_all_every_run_is_as_good() -> None:
+def test_where_one_feature_says_all_long_runs_are_likelier_and_short_ones_possible() -> None:
     front = np.arange(5.0)[:, None]
-    assert chances(front, [4, 1], front.any(axis=1))[1:].min() > 0.01
+    likely = chances(front, [4, 1], front.any(axis=1))
+    assert np.all(np.diff(likely) > 0.0)
+    assert likely[2:].min() > 0.01
 
 
 def test_a_model_without_features_is_run_anywhere() -> None:

@@ -23,13 +23,14 @@ NOISE = 0.1
 def chances(front: Array, ran: Sequence[int], runnable: BoolArray) -> Array:
     """How likely every choice is to be run next, given its features and what was run.
 
-    In proportion to the squared variance that the runs leave of it. Features count as shares of the
-    largest; what is long is noisier, and matters more: rows are taken over the root of the latency
-    that they would have if all features took alike.
+    In proportion to the fourth power of the variance that the runs leave of it: nearly always among
+    those of which least is known. Features count as shares of the largest; what is long is noisier,
+    and matters more: rows are taken over the root of the latency that they would have if all
+    features took alike.
 
     >>> front = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [2.0, 2.0]])
     >>> chances(front, [3, 1], front.any(axis=1)).round(2).tolist()
-    [0.0, 0.17, 0.66, 0.17]
+    [0.0, 0.06, 0.89, 0.06]
     """
     most = front.max(axis=0)
     shares = front / np.where(most > 0.0, most, 1.0)
@@ -37,10 +38,10 @@ def chances(front: Array, ran: Sequence[int], runnable: BoolArray) -> Array:
     rows = shares / np.sqrt(np.where(length > 0.0, length, 1.0))[:, None]
     sigma = NOISE**2 * np.eye(rows.shape[1]) + rows[ran].T @ rows[ran]
     variance = np.where(runnable, (rows * np.linalg.solve(sigma, rows.T).T).sum(axis=1), 0.0)
-    squares = variance * variance
-    if squares.sum() <= 0.0:  # no features: all are alike
-        squares = runnable.astype(float)
-    result: Array = squares / squares.sum()
+    weight = variance**4
+    if weight.sum() <= 0.0:  # no features: all are alike
+        weight = runnable.astype(float)
+    result: Array = weight / weight.sum()
     return result
 
 
