@@ -370,7 +370,10 @@ class Pool:
             longer = milliseconds(s_u / n_u) - milliseconds(expected / n_u)
             level = min(level, 1 + 10 * max(longer, 0.0) / max(usual, 1e-3))
         room = min(sqrt(expected / n_u) / 3, 1.0) if upload else 0.0
-        if n < self.d + 5 or expected <= 1e-9 * s_u or variance == 0 or not upload:
+        observed = sum(row.count for row in self.rows)
+        if min(n, observed) < self.d + 5 or not upload:
+            return 0.0, level, room
+        if expected <= 1e-9 * s_u or variance == 0:
             return 0.0, level, room
         doubt = v @ np.linalg.solve(sigma + self.ridge * np.eye(self.d), v) / len(upload)
         spread = expected + doubt

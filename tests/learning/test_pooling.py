@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_physical import FRONT, LINK, a_state, packed, ten_rows
 
-from cans.learning.arithmetic import pooling
+from cans.learning.arithmetic import physical, pooling
 from cans.learning.arithmetic.arrays import LearnerState, new_pools
 from cans.learning.arithmetic.exchange import GROWN, MOVED
 from cans.learning.policies import POLICIES
@@ -130,3 +130,26 @@ def test_starting_anew_is_a_new_epoch_with_a_given_past() -> None:
     np.testing.assert_allclose(pools.retired[0, FRONT], packed(ten_rows(), 2) + 1.0)
     assert not pools.alarm[0, FRONT].any()
     assert pools.epoch[0, FRONT] == 1
+
+
+def test_a_past_at_another_level_is_a_guess_that_sounds_no_alarm() -> None:
+    """A link became slow, said large exchanges; small ones hardly did, which is no other change."""
+    pools, ridge = new_pools(1, 1, 2), 1e-9
+
+    def merge(size: float, milliseconds: float) -> int:
+        weight = physical.importance(milliseconds) ** 0.5
+        row = Row(weight * np.array([size, 1.0]), weight * milliseconds)
+        pooling.merge(pools, 0, 0, packed([row], 2), int(pools.epoch[0, 0]), 0.0, ridge, True, 2)
+        return int(pools.epoch[0, 0])
+
+    for number in range(200):
+        merge(*((10.0, 100.0) if number % 2 else (0.1, 2.0)) * np.array([1.0, 1 + number % 3 / 50]))
+    slow = [merge(10.0, 2_500.0) for _ in range(4)]
+    assert slow[-1] == 1, "the link"
+    assert pools.statistics[0, 0, -2] > 7.0 > pools.statistics[0, 0, -1], "most of it is its past"
+    assert [merge(0.1, 4.0) for _ in range(3)] == [1] * 3
+    theta = physical.estimate_of(
+        pools.statistics[0, 0], ridge,
+        np.linalg.inv(pooling.sigma_of(pools.statistics[0, 0], ridge)),
+    )  # fmt: skip
+    assert theta @ [200.0, 1.0] > 10_000.0, "nothing large is worth a try"

@@ -148,7 +148,8 @@ def against_line(
 ) -> tuple[float, float]:
     """The `surprise` of an upload, and its room to be faster, from 0 to 1: what is expected to take
     next to nothing has none, whatever became of the rest."""
-    if pool[-2] < dimension + MATURE or upload[-1] < 1.0:
+    # What was carried over from before a change is a guess, which is not tested.
+    if min(pool[-2], pool[-1]) < dimension + MATURE or upload[-1] < 1.0:
         return 0.0, 0.0
     inverse = inverse_from(cholesky(sigma_of(pool, ridge)))
     theta = estimate_of(pool, ridge, inverse)
