@@ -552,8 +552,8 @@ class Part:
             return True
         if any(row.startling for row in self.buffer):
             return True
-        share = len(self.own) / max(sum(row.count for row in self.copy), 1)
-        waits, count = min(1.5 * share, 1.0), len(self.x)
+        share = max(len(self.own), 1) / max(sum(row.count for row in self.copy), 1)
+        waits, count = min(1.5 * share, 1.0) * (1 + 1e-9), len(self.x)
         kept, known = by_choice(self.buffer, count)[0], by_choice(self.copy, count)[0]
         if (kept > waits * 1.25 * known).any():
             return True
@@ -606,7 +606,9 @@ class Part:
             self.estimate_line(rows, theta, sigma, variance, spread)
             return due
         line = self.x @ theta
-        told = divisor(self.own, rows, line, variance, self.suspected, spread)
+        told = self.divisor  # as long as nothing is new of this part
+        if self.stale or self.pending or self.tau > 0:
+            told = divisor(self.own, rows, line, variance, self.suspected, spread)
         if not (mature and self.estimate_bent(rows, theta, sigma, spread, due)):
             self.tau = 0.0
             self.estimate_line(rows, theta, sigma, variance, spread)
@@ -928,14 +930,17 @@ def cans(
             part.observe(x[i][p], latencies[i], p)
             if x[i][p].any():
                 part.heard = max(time, part.heard)
-        told = numbers.events and any(part.upload_is_due() for part in parts)
+        observed = [x[i][p].any() or not numbers.events for i in range(len(parts))]
+        told = numbers.events and any(
+            part.upload_is_due() for part, some in zip(parts, observed, strict=True) if some
+        )
         silent = time - parts[LINK].heard > numbers.probe_after
         if silent and p == last and probe is not None:
             parts[LINK].observe(probe[0], time_probe(t))
-            parts[LINK].heard = time
+            parts[LINK].heard, observed[LINK] = time, True
         for i, part in enumerate(parts):
             rides = told and not part.bends and x[i][p].any() and part.on_its_way is None
-            if not part.upload_is_due() and not rides:
+            if not (observed[i] and part.upload_is_due()) and not rides:
                 if numbers.events and p != last and x[i][p].any() and part.on_its_way is None:
                     pool(m, i).unsurprised()
                 continue

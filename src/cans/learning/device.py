@@ -191,9 +191,11 @@ class DeviceLearner:
             latency = latencies.of(part.part.explains)
             if latency is None:
                 continue
-            heard.append(part)
             if self._state.informative[part.number, index]:
                 part.observe(index, latency, time)
+            elif self._state.events[part.number]:
+                continue  # that its pool has grown meanwhile is no reason to tell of it
+            heard.append(part)
         due = [part for part in heard if part.wants_upload()]
         if not due:
             return ()

@@ -35,6 +35,9 @@ FEW = 1.5
 """A device that has made more than one of so many of a pool's observations waits until what it
 keeps would teach the pool as much as the determinant criterion asks for; any other for less."""
 
+MORE = 1.0 + 1e-9
+"""Shares are quotients of counts: what is just as much is not more, however it is rounded."""
+
 MOVED = 1.0
 """A pool is news when its estimate has moved by more than this many of its own standard errors, in
 the mean of its features ..."""
@@ -83,7 +86,8 @@ def patience(state: LearnerState, device: int, part: int) -> float:
     if not state.physics.used:
         return 1.0
     known = max(float(state.synced[device, part, -1]), 1.0)
-    return min(FEW * float(state.physics.own[device, part, -1]) / known, 1.0)
+    own = max(float(state.physics.own[device, part, -1]), 1.0)
+    return min(FEW * own / known, 1.0) * MORE
 
 
 def rides(state: LearnerState, part: int, choice: int) -> bool:

@@ -240,12 +240,12 @@ def probe(
     episode: Episode,
     t: int,
     record: Record,
-) -> None:
+) -> bool:
     """A device that stays local and has not heard of the link for a while times a small exchange,
-    disturbed as this round's link."""
+    disturbed as this round's link; whether it did."""
     device, part = episode.active[t], rules.link_part
     if part < 0 or t - state.heard[device, part] <= rules.probe_after:
-        return
+        return False
     factor, shift = episode.factor[t, 1], episode.shift[t, 1]
     place, scale = place_at(truth, episode, t), episode.scale[t, 1]
     milliseconds = probe_ms(truth, rules, episode, device, place, 0, scale, factor, shift)
@@ -253,15 +253,25 @@ def probe(
     experience(state, device, part, at_zero, per_ms, milliseconds, -1)
     state.heard[device, part] = t
     record.probes[0] += 1
+    return True
 
 
-def tells(state: LearnerState, traffic: Traffic, rules: Rules, device: int) -> bool:
+def tells(state: LearnerState, traffic: Traffic, rules: Rules, device: int, pick: int) -> bool:
     """Whether a device has something to upload, that other parts may travel with."""
     for part in range(rules.parts):
         waits = traffic.pool_of[device, part] < 0 or traffic.waiting[device, part]
-        if state.events[part] and not waits and upload_is_due(state, device, part):
+        observed = bool(state.informative[part, pick])
+        if state.events[part] and not waits and tells_of(state, device, part, observed):
             return True
     return False
+
+
+def tells_of(state: LearnerState, device: int, part: int, observed: bool) -> bool:
+    """Whether a device is to upload a part, of which it has observed something now or not. That a
+    pool has grown meanwhile is no reason by itself."""
+    if state.events[part] and not observed:
+        return False
+    return upload_is_due(state, device, part)
 
 
 def play(
@@ -302,16 +312,16 @@ def play(
                     observe_physically(state, device, part, pick, explained)
                 else:
                     observe(state, device, part, pick, explained)
-        told = tells(state, traffic, rules, device)
-        if pick == local:
-            probe(state, rules, truth, episode, t, record)
+        told = tells(state, traffic, rules, device, pick)
+        probed = pick == local and probe(state, rules, truth, episode, t, record)
         for part in range(rules.parts):  # lines 9-15
+            observed = state.informative[part, pick] or (probed and part == rules.link_part)
             if rules.fleet_threshold > 0.0:
                 if wants_fleet_sync(state, device, part, rules.fleet_threshold):
                     synchronise(state, pools, traffic, rules, part, time, record, t)
             elif traffic.pool_of[device, part] < 0 or traffic.waiting[device, part]:
                 continue
-            elif upload_is_due(state, device, part) or (told and rides(state, part, pick)):
+            elif tells_of(state, device, part, observed) or (told and rides(state, part, pick)):
                 upload(state, pools, traffic, rules, device, part, time, record, t)
             elif state.events[part] and pick != local and state.informative[part, pick]:
                 unsurprised(pools.alarm[traffic.pool_of[device, part], part])
