@@ -23,7 +23,7 @@ def test_only_what_can_be_run_is_run_and_the_first_two_are_the_longest_and_the_s
     runnable = np.zeros(len(front), dtype=bool)
     runnable[data.draw(st.sets(st.integers(1, len(front) - 1), min_size=1).map(sorted))] = True
     whole = int(np.flatnonzero(runnable)[-1])
-    ran = offline_choices(front, runnable, whole, np.array(draws))
+    ran = offline_choices(front, np.flatnonzero(runnable).tolist(), whole, np.array(draws))
     assert len(ran) == len(draws)
     assert ran[:2] == [whole, int(runnable.argmax())][: len(draws)]
     assert all(runnable[choice] for choice in ran)

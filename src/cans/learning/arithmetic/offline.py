@@ -45,12 +45,14 @@ def chances(front: Array, ran: Sequence[int], runnable: BoolArray) -> Array:
     return result
 
 
-def offline_choices(front: Array, runnable: BoolArray, whole: int, draws: Array) -> list[int]:
+def offline_choices(front: Array, runnable: Sequence[int], whole: int, draws: Array) -> list[int]:
     """The offline runs of a device, as many as there are draws, which lie between 0 and 1: `whole`,
-    the shortest, and then where little is known."""
-    ran = [whole, int(runnable.argmax())]
+    the shortest, and then where little is known; all of them `runnable`, which are in order."""
+    can_be_run = np.zeros(len(front), dtype=np.bool_)
+    can_be_run[runnable] = True
+    ran = [whole, runnable[0]]
     for draw in draws[2:]:
-        upto = chances(front, ran, runnable).cumsum()
+        upto = chances(front, ran, can_be_run).cumsum()
         ran.append(int(np.searchsorted(upto, draw * upto[-1], side="right")))
     return ran[: len(draws)]
 

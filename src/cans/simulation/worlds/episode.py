@@ -74,13 +74,16 @@ def draw_episode(
     # Of another stream, so that all the rest is alike whichever runs a policy wants.
     wanted = offline_whole and offline_runs > 0
     draws = rng.spawn(1)[0].random((devices, offline_runs)) if wanted else None
+    table = world.table
     if world.samples.size:
         offline_choice, offline_ms = _measured_offline(world, offline_runs, rng, draws)
     else:
         if draws is not None:
-            _, first = np.unique(world.table.point_of, return_index=True)  # without a codec
-            partial = first[world.table.front[first].any(axis=1)]
-            offline_choice = np.array([_runs(world, partial, each) for each in draws])
+            _, first = np.unique(table.point_of, return_index=True)  # without a codec
+            partial = first[table.front[first].any(axis=1)].tolist()
+            offline_choice = np.array(
+                [offline_choices(table.front, partial, table.local, each) for each in draws]
+            )
         expected = world.front_ms[world.place_of[:, None], offline_choice] / speed[:, None]
         offline_factor, offline_shift = _noise(world, (devices, offline_runs, 3), rng)
         offline_ms = expected * offline_factor[..., 0] + offline_shift[..., 0]
@@ -131,13 +134,6 @@ def _whole(world: World, speed: Array, rng: np.random.Generator) -> Array:
     return lower
 
 
-def _runs(world: World, measured: IntArray, draws: Array) -> list[int]:
-    """The offline runs of a device that can make these, by its draws."""
-    runnable = np.zeros(world.table.choices, dtype=np.bool_)
-    runnable[measured] = True
-    return offline_choices(world.table.front, runnable, world.table.local, draws)
-
-
 def _measured_offline(
     world: World, runs: int, rng: np.random.Generator, draws: Array | None
 ) -> tuple[IntArray, Array]:
@@ -149,7 +145,8 @@ def _measured_offline(
         measured = np.flatnonzero(world.allowed[place] & has_front)
         choices[device] = rng.choice(measured, runs)
         if draws is not None and world.table.local in measured:
-            choices[device] = _runs(world, measured, draws[device])
+            runnable, local = measured.tolist(), world.table.local
+            choices[device] = offline_choices(world.table.front, runnable, local, draws[device])
         rows = (rng.random(runs) * world.sample_count[place, choices[device]]).astype(np.int64)
         latencies[device] = world.samples[place, choices[device], rows, 0]
     return choices, latencies

@@ -154,9 +154,7 @@ def points_to_run(learner: DeviceLearner, last: int, random: np.random.Generator
     if not learner.policy.offline_whole:
         return list(map(int, random.integers(1, last + 1, runs)))
     first = [table.point_of.index(point) for point in range(1, last + 1)]  # without a codec
-    runnable = np.zeros(table.choices, dtype=np.bool_)
-    runnable[first] = True
-    choices = offline_choices(table.front, runnable, first[-1], random.random(runs))
+    choices = offline_choices(table.front, first, first[-1], random.random(runs))
     return [table.point_of[choice] for choice in choices]
 
 
