@@ -489,6 +489,8 @@ class Part:
     stale: bool = True  # an estimate is due
     average: np.ndarray | float = 0.0  # of every choice then, 0 if not known ...
     variance: np.ndarray | float = 0.0  # ... and how uncertain it is
+    earned: float = 0.0  # towards a look of its device ...
+    earned_with: int = 0  # ... with so many observations of its own
 
     def observe(self, x, y, choice=None):
         if not x.any():
@@ -731,7 +733,7 @@ def choose(parts, viable):
     expected = np.maximum(mean, seen_of(parts))
     scores = np.where(too_slow(parts, expected[scores < inf].min()), inf, scores)
     pick = argmin(scores)
-    return look(parts, mean, pick) if mature(parts, 0) and its_turn(parts) else pick
+    return look(parts, mean, pick) if its_turn(parts) and mature(parts, 0) else pick
 
 
 def mature(parts, beyond):
@@ -755,14 +757,13 @@ def too_slow(parts, best):
 
 
 def its_turn(parts):
-    """Whether another whole look is earned with the last inference."""
-    bending = [part for part in parts if part.bends]
+    """Whether a look is earned; kept with the front-end's part."""
+    bending, kept = [part for part in parts if part.bends], parts[FRONT]
     own = sum(len(part.own) for part in bending)
     known = sum(part.observed() for part in bending)
-    if own < 1 or known < 1:
-        return False
-    rate = 2.5 / known ** (2 / 3)
-    return int(own * rate) > int((own - 1) * rate)
+    more = max(own - kept.earned_with, 0) * 2.5 / max(known, 1) ** (2 / 3)
+    kept.earned, kept.earned_with = min(kept.earned + more, 1.0), own
+    return kept.earned >= 1.0
 
 
 def suspicion(part):
@@ -784,26 +785,42 @@ def suspicion(part):
     return min(sqrt(max(square / known, 0.0)) / 3, 0.5)
 
 
+def outlook(part):
+    """Expected latency of every choice with the suspected spread, its variance, and the noise of
+    one observation."""
+    tau, variance = suspicion(part), max(part.sigma**2, 1e-12)
+    number, total, _ = by_choice(part.copy + part.buffer, len(part.mean))
+    left = noise_share(part.mean, number * importance(part.mean), tau, variance)
+    mean, line = part.mean.copy(), part.x @ (part.theta / part.pace)
+    for p in np.flatnonzero(number * line) if part.tau == 0 else ():
+        mean[p] *= 1 + (1 - left[p]) * (total[p] / number[p] / line[p] - 1)
+    noise = np.where(part.mean > 0, variance / importance(part.mean), 0.0)
+    return mean, (tau * part.mean) ** 2 * left, noise
+
+
 def look(parts, mean, pick):
     """The choice of which a look saves most beyond what it costs, or `pick`."""
-    variance, inferences = np.zeros(len(mean)), inf
-    for part in parts:
-        if part.bends:
-            number, tau = by_choice(part.copy + part.buffer, len(mean))[0], suspicion(part)
-            weight = number * importance(part.mean)
-            left = noise_share(part.mean, weight, tau, max(part.sigma**2, 1e-12))
-            variance += (tau * part.mean) ** 2 * left
-            inferences = min(inferences, part.observed())
-    best = np.maximum(mean, seen_of(parts))[pick]
+    bending = [part for part in parts if part.bends]
+    outlooks = [outlook(part) for part in bending]
+    inferences = max(part.observed() for part in bending)
+    mean = sum(part.mean for part in parts if not part.bends) + sum(each[0] for each in outlooks)
+    variance, noise = (sum(each[i] for each in outlooks) for i in (1, 2))
+    best = max(mean[pick], seen_of(parts)[pick])
     allowed = affordable(parts, mean) & ~too_slow(parts, best)
     gains = {}
     for p in range(len(mean)):
-        worse, error = mean[p] - mean[pick], sqrt(max(variance[p], 1e-12))
+        worse, square = mean[p] - mean[pick], max(variance[p], 1e-12)
         if p != pick and allowed[p] and worse <= 0.2 * mean[pick]:
-            saved = error * norm.pdf(worse / error) - worse * norm.sf(worse / error)
-            gains[p] = inferences * saved - max(worse, 0.0)
+            for looks in (1, 4):
+                told = square / sqrt(square + noise[p] / looks)
+                saved = told * norm.pdf(worse / told) - worse * norm.sf(worse / told)
+                gain = inferences * saved / looks - max(worse, 0.0)
+                gains[p] = max(gain, gains.get(p, -inf))
     best = max(gains, key=gains.get, default=pick)
-    return best if gains.get(best, 0.0) > 0.04 * mean[pick] else pick
+    if gains.get(best, 0.0) <= 0.04 * mean[pick]:
+        return pick
+    parts[FRONT].earned = 0.0
+    return best
 
 
 def worth_a_try(parts, viable, lower, mean):

@@ -215,17 +215,49 @@ def test_observations_of_choices_are_conserved() -> None:
 
 
 def test_looks_become_rarer() -> None:
-    """About half a square root of the observations of a pool, not more."""
+    """About 2.5 cube roots of the observations of a pool; one that was earned and not taken is
+    kept, a second one is not."""
     learner = DeviceLearner(table(), CANS)
     learner.join([])
-    truth = bent_truth()
+    truth, earned = bent_truth(), learner._state.choices.earned
     turns = []
     for t in range(400):
         learner.get_ready()
         turns.append(deviations.its_turn(learner._state, 0))
+        if turns[-1]:
+            earned[0, 0] = 0.0  # taken
         learner.observe(4, Latencies(*(float(ms[4]) for ms in truth)), float(t))
     early, late = sum(turns[:200]), sum(turns[200:])
-    assert 0 < late < early <= 2 * np.sqrt(2 * 200)
+    assert 0 < late < early <= 3 * 2.5 * (2 * 200) ** (1 / 3)
+    waiting = [deviations.its_turn(learner._state, 0) for _ in range(100)]
+    assert not any(waiting)  # nothing was observed
+    for t in range(100):
+        learner.observe(4, Latencies(*(float(ms[4]) for ms in truth)), 400.0 + t)
+    assert deviations.its_turn(learner._state, 0)
+    assert earned[0, 0] == 1.0
+
+
+def test_what_looks_found_has_a_say_before_the_line_is_given_up() -> None:
+    """Two observations a tenth below the line are believed in part."""
+    learner = taught()
+    state = learner._state
+    assert state.choices.spread[0, 0] == 0.0
+    before = state.mean[0, 0].copy()
+    sums = state.choices.synced[0, 0]
+    sums[:, 6] = 2.0, 2.0 * 0.9 * before[6], 2.0 * (0.9 * before[6]) ** 2
+    expected, open_, noise = deviations.outlook(state, 0, 0)
+    assert 0.9 * before[6] < expected[6] < 0.99 * before[6]
+    assert expected[7] == before[7]  # nobody has seen it
+    assert open_[6] / expected[6] ** 2 < open_[7] / expected[7] ** 2
+    assert (noise[1:] > 0.0).all()
+
+
+def test_a_look_spends_what_was_earned() -> None:
+    learner = taught()
+    state = learner._state
+    state.choices.earned[0] = 1.0, 1e9  # nothing more is earned
+    assert deviations.look(state, 0, 5, np.zeros(9)) != 5
+    assert deviations.look(state, 0, 5, np.zeros(9)) == 5
 
 
 def taught() -> DeviceLearner:

@@ -158,8 +158,9 @@ def test_an_interrupted_run_prints_its_document(server: str, tmp_path: Path) -> 
     words = ["device", "--server", server, "--count", "100000", "--json", "--log-jsonl",
              str(tmp_path / "lines"), "--state", str(tmp_path / "state")]  # fmt: skip
     env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": "", "CANS_CACHE": ""}
+    heeding = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     with subprocess.Popen([*CANS, *words], stdout=subprocess.PIPE, text=True, env=env,
-                          stderr=subprocess.DEVNULL) as process:  # fmt: skip
+                          stderr=subprocess.DEVNULL, preexec_fn=heeding) as process:  # fmt: skip
         until = time.monotonic() + 60
         while not (tmp_path / "lines").exists() or len((tmp_path / "lines").read_text()) < 3000:
             assert time.monotonic() < until

@@ -93,6 +93,7 @@ class ByChoice(NamedTuple):
     tested: Array  # (devices, parts)              observations when that was last looked into
     seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
     least: Array  # (devices, choices)             ... and what it surely takes
+    earned: Array  # (devices, 2)                  towards a look; its own observations by then
 
 
 class PoolState(NamedTuple):
@@ -229,6 +230,7 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
         tested=np.zeros((devices, parts)),
         seen=np.zeros((devices, choices)),
         least=np.zeros((devices, choices)),
+        earned=np.zeros((devices, 2)),
     )
 
 

@@ -54,6 +54,9 @@ CURIOSITY, AT_MOST, WORTHWHILE = 2.5, 0.2, 0.04
 """Of n observations that the pools of a device have, about 2.5 cube roots may be spent on looking,
 at what is expected to cost a fifth more at most and to save more than a look and 4 % cost."""
 
+LOOKS = 4.0
+"""Looks at one choice that are weighed together, beside a single one."""
+
 DIFFERENT = 1.25
 """Times the weight that is known of a choice: whoever has so much more tells it, or less: see
 `exchange.patience`."""
@@ -316,23 +319,26 @@ def suspicion(state: LearnerState, device: int, part: int) -> float:
 
 
 def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
-    """The choice that is worth a look now in the place of `pick`, or `pick`: what a look is
-    expected to save, if as many inferences follow as were made so far, exceeds what it costs.
-    `charge` comes on top of each choice."""
+    """The choice that is worth a look now in the place of `pick`, or `pick`: what looks are
+    expected to save, if as many inferences follow as were made so far, exceeds what they cost.
+    `charge` comes on top of each choice.
+
+    One look tells little where noise is large, and is worth nothing where only several would change
+    one's mind; so it counts as the best of one and of `LOOKS`, for its share of them (Frazier and
+    Powell, 2010).
+    """
     if not its_turn(state, device) or not mature(state, device, 0.0):
         return pick
     physics, choices = state.physics, state.choices
     mean = state.mean[device].sum(axis=0) + charge
-    variance, inferences = np.zeros_like(mean), np.inf
+    variance, noise, inferences = np.zeros_like(mean), np.zeros_like(mean), 0.0
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
-            expected, spread = state.mean[device, part], suspicion(state, device, part)
-            sums = choices.synced[device, part] + choices.local[device, part]
-            noise = np.full_like(mean, max(physics.deviation[device, part] ** 2, 1e-12))
-            left = unexplained(weighted(sums, expected), expected, spread, noise)
-            variance = variance + spread * spread * expected * expected * left
+            expected, open_, every = outlook(state, device, part)
+            mean = mean - state.mean[device, part] + expected
+            variance, noise = variance + open_, noise + every
             made = state.synced[device, part, -1] + state.local[device, part, -1]
-            inferences = min(inferences, made)
+            inferences = max(inferences, made)
     error, worse = np.sqrt(np.maximum(variance, 1e-12)), mean - mean[pick]
     near = physics.offered & (worse <= AT_MOST * mean[pick])
     best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
@@ -342,11 +348,36 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):
         if near[choice]:
-            saved = error[choice] * improvement(worse[choice] / error[choice])
-            gain = inferences * saved - max(worse[choice], 0.0)
-            if gain > most:
-                most, found = gain, choice
+            for looks in (1.0, LOOKS):
+                told = error[choice] ** 2 / sqrt(error[choice] ** 2 + noise[choice] / looks)
+                saved = told * improvement(worse[choice] / told)
+                gain = inferences * saved / looks - max(worse[choice], 0.0)
+                if gain > most:
+                    most, found = gain, choice
+    if found != pick:
+        choices.earned[device, 0] = 0.0
     return found
+
+
+def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, Array]:
+    """Of every choice, with the spread to be reckoned with: the latency expected of a part,
+    its variance, and that of one observation. While the line seems to fit, what is expected goes by
+    it alone; here its choices have a say, as far as their observations tell deviation from noise.
+    """
+    choices, expected = state.choices, state.mean[device, part]
+    spread = suspicion(state, device, part)
+    every = max(state.physics.deviation[device, part] ** 2, 1e-12)
+    sums = choices.synced[device, part] + choices.local[device, part]
+    left = unexplained(weighted(sums, expected), expected, spread, np.full_like(expected, every))
+    open_: Array = spread * spread * expected * expected * left
+    noise = np.where(expected > 0.0, every / share(expected), 0.0)
+    if choices.spread[device, part] > 0.0:  # they have had their say
+        return expected, open_, noise
+    line = times(choices.rows[part], state.physics.theta[device, part])
+    known = (sums[0] > 0.0) & (line > 0.0)
+    average = sums[1] / np.where(known, sums[0], 1.0) * state.physics.pace[device, part]
+    deviation = np.where(known, average / np.where(known, line, 1.0) - 1.0, 0.0)
+    return expected * (1.0 + deviation * (1.0 - left)), open_, noise
 
 
 def improvement(z: float) -> float:
@@ -356,15 +387,15 @@ def improvement(z: float) -> float:
 
 
 def its_turn(state: LearnerState, device: int) -> bool:
-    """Whether the share of this device in what its pools may spend on looking has reached another
-    whole look with its last inference."""
+    """Whether this device has earned a look with what it has observed: its share in what its pools
+    may spend. One that was earned and not worth taking is kept, but no second one."""
     choices = state.choices
     own = known = 0.0
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
             own += float(state.physics.own[device, part, -1])
             known += float(state.synced[device, part, -1] + state.local[device, part, -1])
-    if own < 1.0 or known < 1.0:
-        return False
-    per_observation = CURIOSITY / known ** (2.0 / 3.0)
-    return int(own * per_observation) > int((own - 1.0) * per_observation)
+    earned = choices.earned[device]
+    more = max(own - float(earned[1]), 0.0) * CURIOSITY / max(known, 1.0) ** (2.0 / 3.0)
+    earned[0], earned[1] = min(float(earned[0]) + more, 1.0), own
+    return bool(earned[0] >= 1.0)
