@@ -491,6 +491,7 @@ class Part:
     variance: np.ndarray | float = 0.0  # ... and how uncertain it is
     earned: float = 0.0  # towards a look of its device ...
     earned_with: int = 0  # ... with so many observations of its own
+    in_vain: bool = False  # none was worth taking since the last estimate
 
     def observe(self, x, y, choice=None):
         if not x.any():
@@ -714,6 +715,7 @@ class Part:
 
 def estimate(parts):
     if any(part.stale for part in parts):
+        parts[FRONT].in_vain = False
         due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
         if any(due):
             for part in parts:
@@ -763,7 +765,7 @@ def its_turn(parts):
     known = sum(part.observed() for part in bending)
     more = max(own - kept.earned_with, 0) * 2.5 / max(known, 1) ** (2 / 3)
     kept.earned, kept.earned_with = min(kept.earned + more, 1.0), own
-    return kept.earned >= 1.0
+    return kept.earned >= 1.0 and not kept.in_vain
 
 
 def suspicion(part):
@@ -818,6 +820,7 @@ def look(parts, mean, pick):
                 gains[p] = max(gain, gains.get(p, -inf))
     best = max(gains, key=gains.get, default=pick)
     if gains.get(best, 0.0) <= 0.04 * mean[pick]:
+        parts[FRONT].in_vain = True
         return pick
     parts[FRONT].earned = 0.0
     return best

@@ -255,7 +255,7 @@ def test_what_looks_found_has_a_say_before_the_line_is_given_up() -> None:
 def test_a_look_spends_what_was_earned() -> None:
     learner = taught()
     state = learner._state
-    state.choices.earned[0] = 1.0, 1e9  # nothing more is earned
+    state.choices.earned[0] = 1.0, 1e9, 0.0  # nothing more is earned
     assert deviations.look(state, 0, 5, np.zeros(9)) != 5
     assert deviations.look(state, 0, 5, np.zeros(9)) == 5
 

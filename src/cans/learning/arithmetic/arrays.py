@@ -93,7 +93,8 @@ class ByChoice(NamedTuple):
     tested: Array  # (devices, parts)              observations when that was last looked into
     seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
     least: Array  # (devices, choices)             ... and what it surely takes
-    earned: Array  # (devices, 2)                  towards a look; its own observations by then
+    earned: Array  # (devices, 3)                  towards a look; its own observations by then; 1
+    # if no look has been worth taking since the last estimate
 
 
 class PoolState(NamedTuple):
@@ -230,7 +231,7 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
         tested=np.zeros((devices, parts)),
         seen=np.zeros((devices, choices)),
         least=np.zeros((devices, choices)),
-        earned=np.zeros((devices, 2)),
+        earned=np.zeros((devices, 3)),
     )
 
 

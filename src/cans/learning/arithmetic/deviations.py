@@ -356,6 +356,8 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
                     most, found = gain, choice
     if found != pick:
         choices.earned[device, 0] = 0.0
+    else:
+        choices.earned[device, 2] = 1.0
     return found
 
 
@@ -388,7 +390,8 @@ def improvement(z: float) -> float:
 
 def its_turn(state: LearnerState, device: int) -> bool:
     """Whether this device has earned a look with what it has observed: its share in what its pools
-    may spend. One that was earned and not worth taking is kept, but no second one."""
+    may spend. One that was earned and not worth taking is kept, but no second one; whether it is
+    worth taking is asked again after the next estimate."""
     choices = state.choices
     own = known = 0.0
     for part in range(state.rows.shape[0]):
@@ -398,4 +401,4 @@ def its_turn(state: LearnerState, device: int) -> bool:
     earned = choices.earned[device]
     more = max(own - float(earned[1]), 0.0) * CURIOSITY / max(known, 1.0) ** (2.0 / 3.0)
     earned[0], earned[1] = min(float(earned[0]) + more, 1.0), own
-    return bool(earned[0] >= 1.0)
+    return bool(earned[0] >= 1.0 and earned[2] == 0.0)

@@ -479,6 +479,7 @@ def refresh(state: LearnerState, device: int) -> None:
     estimate_physically(state, device)
     predict(state, device)
     if state.choices.used:
+        state.choices.earned[device, 2] = 0.0
         look_into_choices(state, device)
     physics.scores[device] = physical_scores(state, device)
 
