@@ -735,7 +735,7 @@ def choose(parts, viable):
     expected = np.maximum(mean, seen_of(parts))
     scores = np.where(too_slow(parts, expected[scores < inf].min()), inf, scores)
     pick = argmin(scores)
-    return look(parts, mean, pick) if its_turn(parts) and mature(parts, 0) else pick
+    return look(parts, pick) if its_turn(parts) and mature(parts, 0) else pick
 
 
 def mature(parts, beyond):
@@ -800,7 +800,7 @@ def outlook(part):
     return mean, (tau * part.mean) ** 2 * left, noise
 
 
-def look(parts, mean, pick):
+def look(parts, pick):
     """The choice of which a look saves most beyond what it costs, or `pick`."""
     bending = [part for part in parts if part.bends]
     outlooks = [outlook(part) for part in bending]
