@@ -34,6 +34,7 @@ class Row:
     ms: float = 0.0  # its latency
     scatter: float = 0.0  # of the observations that it stands for, about that; squared
     count: int = 1  # 0: it stands for no observation
+    unlike: float | None = None  # how far its device was from its pool, squared, less noise
 
 
 @dataclass(frozen=True)
@@ -185,29 +186,41 @@ def scatter(rows, count, variance):
     return np.maximum((about + 4 * common) / (freedom + 4), variance)
 
 
-def divisor(own, rows, line, variance, deviating, spread):
-    """Step 8: the pace that what is told is divided by."""
-    if spread == 0:
-        return 1.0
+def spread_of_devices(rows, assumed, unlike, apart):
+    """Step 9: by how much the devices of a pool differ; no less than this one does."""
+    told = [row for row in rows if row.unlike is not None]
+    square = 3 * assumed**2 + sum(row.worth * row.unlike for row in told)
+    square = min(max(square / (3 + worth(told)), 0.003**2), 0.25)
+    return max(sqrt(max(square, unlike or 0.0)), 1.0 if apart else 0.0)
+
+
+def divisor(own, rows, line, variance, deviating, assumed, apart=False):
+    """Step 8: the pace that what is told is divided by, and what is told of it."""
+    if assumed == 0:
+        return 1.0, None
     mine, measured, _ = by_choice(own, len(line))
     number, total, squares = by_choice(rows, len(line))
     about = freedom = 0.0
     for p in np.flatnonzero(number):
         about += importance(total[p] / number[p]) * max(squares[p] - total[p] ** 2 / number[p], 0.0)
         freedom += max(number[p] - 1, 0.0)
-    noise, prior = (about + 2 * variance) / (freedom + 2), 1 / spread**2
+    noise = (about + 2 * variance) / (freedom + 2)
     if noise == 0:
-        return 1.0
+        return 1.0, None
     others = max(1 - len(own) / max(sum(row.count for row in rows), 1), 0.0)
-    above = below = prior
+    above = precision = 0.0
     for p in np.flatnonzero(mine):
         average = total[p] / number[p] if number[p] else line[p]
         left = noise / (noise + 9 * deviating**2 * max(number[p] - mine[p], 0.0))
         mean = line[p] + (1 - left) * (average - line[p])
         said = importance(average) / (noise / mine[p] + 9 * deviating**2 * left)
         above += others * said * mean * measured[p] / mine[p]
-        below += others * said * mean**2
-    return max(above / below, 0.05)
+        precision += others * said * mean**2
+    unlike = None
+    if precision >= 1 / 0.1**2:
+        unlike = min((above / precision - 1) ** 2, 0.25) - 4 / precision
+    prior = 1 / spread_of_devices(rows, assumed, unlike, apart) ** 2
+    return max((above + prior) / (precision + prior), 0.05), unlike
 
 
 def keenness(expected, y):
@@ -475,6 +488,7 @@ class Part:
     heard: float = 0.0
     pace: float = 1.0
     divisor: float = 1.0  # the same, by which what it tells is divided
+    unlike: float | None = None  # what it tells of that
     theta: np.ndarray | None = None
     sigma: float = 0.0
     mean: np.ndarray | None = None
@@ -491,7 +505,7 @@ class Part:
     variance: np.ndarray | float = 0.0  # ... and how uncertain it is
     earned: float = 0.0  # towards a look of its device ...
     earned_with: int = 0  # ... with so many observations of its own
-    in_vain: bool = False  # none was worth taking since the last estimate
+    asked: bool = False  # for a look since the last estimate
 
     def observe(self, x, y, choice=None):
         if not x.any():
@@ -508,7 +522,10 @@ class Part:
         startling = self.credit >= 1 and self.rarity(z) > 4
         self.credit -= startling
         ms = y / self.divisor
-        row = Row(sqrt(h) * x, sqrt(h) * ms, startling=startling, ms=ms, choice=choice)
+        unlike = None if choice is None else self.unlike
+        row = Row(
+            sqrt(h) * x, sqrt(h) * ms, startling=startling, ms=ms, choice=choice, unlike=unlike
+        )
         self.buffer.append(row)
         if startling:
             self.awaited = 3
@@ -588,7 +605,7 @@ class Part:
             self.buffer = self.buffer[: self.on_its_way or 0]
             self.own, self.awaited, self.tested, self.suspected = [], None, 0, 0.5
             self.slower, self.faster, self.apart = 0.0, 0.0, False
-            self.pace = self.divisor = 1.0
+            self.pace, self.divisor, self.unlike = 1.0, 1.0, None
         self.copy = pool.rows
         self.stale = True
         self.see(pool)
@@ -599,29 +616,35 @@ class Part:
         sigma, b, _, _ = sums(rows, d)
         theta = nonnegative(sigma, b, self.numbers.ridge)
         variance = noise(rows, theta)
-        spread = max(self.spread, 1.0) if self.apart and self.spread else self.spread
         due = not self.tested <= self.observed() <= 1.05 * self.tested + 1
         if due:
             self.tested = self.observed()
             if self.bends and self.awaited is None:
                 self.scatter = np.sqrt(scatter(rows, len(self.x), variance))
         if not self.bends:
-            self.estimate_line(rows, theta, sigma, variance, spread)
+            self.estimate_line(rows, theta, sigma, variance)
             return due
         line = self.x @ theta
-        told = self.divisor  # as long as nothing is new of this part
+        told = self.divisor, self.unlike  # as long as nothing is new of this part
         if self.stale or self.pending or self.tau > 0:
-            told = divisor(self.own, rows, line, variance, self.suspected, spread)
-        if not (mature and self.estimate_bent(rows, theta, sigma, spread, due)):
+            told = divisor(self.own, rows, line, variance, self.suspected, self.spread, self.apart)
+        if not (mature and self.estimate_bent(rows, theta, sigma, due, told[1])):
             self.tau = 0.0
-            self.estimate_line(rows, theta, sigma, variance, spread)
-            self.divisor = told
+            self.estimate_line(rows, theta, sigma, variance)
+            self.divisor, self.unlike = told
         if mature and due:
             self.suspected = max(suspicion(self), 0.01)
         return due
 
-    def estimate_line(self, rows, theta, sigma, variance, spread):
+    def differing(self, rows, unlike):
+        """The spread of the devices that its pace is shrunk by."""
+        if self.bends and self.spread:
+            return spread_of_devices(rows, self.spread, unlike, self.apart)
+        return max(self.spread, 1.0) if self.apart and self.spread else self.spread
+
+    def estimate_line(self, rows, theta, sigma, variance):
         d = self.x.shape[1]
+        spread = self.differing(rows, self.unlike)
         self.pace = self.divisor = pace(self.own, theta, variance, spread)
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean = self.x @ self.theta
@@ -640,7 +663,7 @@ class Part:
                 self.average[p] = total[p] / number[p] * self.pace
                 self.variance[p] = self.sigma**2 / importance(self.average[p]) / number[p]
 
-    def estimate_bent(self, rows, theta, sigma, spread, due):
+    def estimate_bent(self, rows, theta, sigma, due, unlike):
         """Step 6; False: the line fits."""
         x, d, ridge = self.x, self.x.shape[1], self.numbers.ridge
         number, total, squares = by_choice(rows, len(x))
@@ -675,12 +698,15 @@ class Part:
         open_ = 9 * self.tau**2 * left / importance(mean) + variance * (left * norm) ** 2
         width = np.where(x.any(axis=1), np.sqrt(open_), 0.0)
         mean = np.maximum(mean + np.where(seen, (average - mean) * (1 - left), 0.0), 0.0)
-        if spread > 0:
+        if self.spread > 0:
+            spread = self.differing(rows, unlike)
             own, own_total, _ = by_choice(self.own, len(x))
             prior = 1 / spread**2
             above = (h * own_total * mean).sum() / variance + prior
             self.pace = max(above / ((h * own * mean**2).sum() / variance + prior), 0.05)
-            self.divisor = divisor(self.own, rows, line, variance, self.tau, spread)
+            self.divisor, self.unlike = divisor(
+                self.own, rows, line, variance, self.tau, self.spread, self.apart
+            )
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean, self.width = mean * self.pace, self.numbers.kappa * width
         lower = np.maximum(self.mean - self.width, 0.0)
@@ -715,7 +741,7 @@ class Part:
 
 def estimate(parts):
     if any(part.stale for part in parts):
-        parts[FRONT].in_vain = False
+        parts[FRONT].asked = False
         due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
         if any(due):
             for part in parts:
@@ -735,7 +761,10 @@ def choose(parts, viable):
     expected = np.maximum(mean, seen_of(parts))
     scores = np.where(too_slow(parts, expected[scores < inf].min()), inf, scores)
     pick = argmin(scores)
-    return look(parts, pick) if its_turn(parts) and mature(parts, 0) else pick
+    if parts[FRONT].asked or not its_turn(parts) or not mature(parts, 0):
+        return pick
+    parts[FRONT].asked = True
+    return look(parts, pick)
 
 
 def mature(parts, beyond):
@@ -765,7 +794,7 @@ def its_turn(parts):
     known = sum(part.observed() for part in bending)
     more = max(own - kept.earned_with, 0) * 2.5 / max(known, 1) ** (2 / 3)
     kept.earned, kept.earned_with = min(kept.earned + more, 1.0), own
-    return kept.earned >= 1.0 and not kept.in_vain
+    return kept.earned >= 1.0
 
 
 def suspicion(part):
@@ -820,7 +849,6 @@ def look(parts, pick):
                 gains[p] = max(gain, gains.get(p, -inf))
     best = max(gains, key=gains.get, default=pick)
     if gains.get(best, 0.0) <= 0.04 * mean[pick]:
-        parts[FRONT].in_vain = True
         return pick
     parts[FRONT].earned = 0.0
     return best

@@ -51,6 +51,34 @@ def test_each_lie_is_named() -> None:
         assert expected in (implausible(lie, ROWS) or "nothing"), expected
 
 
+CHOICES = np.array(
+    [[2.0, 0.0, 3.0], [40.0, 0.0, 90.0], [808.0, 0.0, 2718.0], [0.02, 0, 0], [1, 0, 0]]
+)
+
+
+def test_each_lie_about_choices_is_named() -> None:
+    good = honest(1, 5)
+
+    def said(row: int, value: float) -> SufficientStatistics:
+        sums = CHOICES.copy()
+        sums[row, 0] = value
+        return replace(good, choices=sums)
+
+    assert implausible(said(1, 40.0), ROWS) is None
+    lies = {
+        "not finite": said(1, math.nan),
+        "more observations of choices": said(0, 9.0),
+        "no latencies": said(2, 799.0),
+        "latencies of choices beyond": said(2, 1e15),
+        "negative latencies of choices": said(1, -40.0),
+        "more paces": said(4, 3.0),
+        "no device tells": said(3, 0.3),
+    }
+    for expected, lie in lies.items():
+        assert expected in (implausible(lie, ROWS) or "nothing"), expected
+    assert implausible(said(3, -0.05), ROWS) == "paces that no device tells of"
+
+
 def test_limits_can_be_off() -> None:
     anything = Limits(lowest_ms=-math.inf, highest_ms=math.inf)
     assert implausible(SufficientStatistics.of(ROWS[0], -1e7), ROWS, anything) is None

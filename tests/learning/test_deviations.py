@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import reference_cans
 from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTable, policy_named
 from cans.learning.arithmetic import deviations, physical, pooling
-from cans.learning.arithmetic.arrays import new_pools
+from cans.learning.arithmetic.arrays import LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.choice import Context
 from cans.learning.congestion import Load
@@ -244,7 +244,7 @@ def test_what_looks_found_has_a_say_before_the_line_is_given_up() -> None:
     assert state.choices.spread[0, 0] == 0.0
     before = state.mean[0, 0].copy()
     sums = state.choices.synced[0, 0]
-    sums[:, 6] = 2.0, 2.0 * 0.9 * before[6], 2.0 * (0.9 * before[6]) ** 2
+    sums[:3, 6] = 2.0, 2.0 * 0.9 * before[6], 2.0 * (0.9 * before[6]) ** 2
     expected, open_, noise = deviations.outlook(state, 0, 0)
     assert 0.9 * before[6] < expected[6] < 0.99 * before[6]
     assert expected[7] == before[7]  # nobody has seen it
@@ -379,8 +379,8 @@ def test_a_choice_that_the_pool_never_heard_of_sounds_no_alarm() -> None:
     pools = new_pools(1, 1, 1, choices=2)
     usual = replace(SufficientStatistics.of([1.0], 50.0).scaled(9.0 / 2509.0), weight=1.0)
     new = replace(SufficientStatistics.of([4e-5], 3.0).scaled(0.5), weight=1.0)
-    of_usual = np.array([[1.0, 0.0], [50.0, 0.0], [2500.0, 0.0]])
-    of_new = np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 9.0]])
+    of_usual = np.array([[1.0, 0.0], [50.0, 0.0], [2500.0, 0.0], *np.zeros((2, 2))])
+    of_new = np.array([[0.0, 1.0], [0.0, 3.0], [0.0, 9.0], *np.zeros((2, 2))])
     for _ in range(40):
         pooling.merge(pools, 0, 0, usual.pack(1), 0, 0.0, 1e-9, True, 1, of_usual)
     for _ in range(5):
@@ -388,7 +388,7 @@ def test_a_choice_that_the_pool_never_heard_of_sounds_no_alarm() -> None:
     assert pools.epoch[0, 0] == 0
     slow = replace(SufficientStatistics.of([1.0], 400.0).scaled(9.0 / 160_009.0), weight=1.0)
     for _ in range(4):
-        said = np.array([[1.0, 0.0], [400.0, 0.0], [160_000.0, 0.0]])
+        said = np.array([[1.0, 0.0], [400.0, 0.0], [160_000.0, 0.0], *np.zeros((2, 2))])
         pooling.merge(pools, 0, 0, slow.pack(1), 0, 0.0, 1e-9, True, 1, said)
     assert pools.epoch[0, 0] == 1
     total = pools.choices + pools.choices_retired + pools.choices_doubted
@@ -398,8 +398,8 @@ def test_a_choice_that_the_pool_never_heard_of_sounds_no_alarm() -> None:
 def told(pools, choice: int, latency: float, expected: float, times: int = 1) -> None:
     """Uploads to a pool of two choices that have no work in common, each of so many observations
     and judged by what was expected."""
-    row, said = np.eye(2)[choice], np.zeros((3, 2))
-    said[:, choice] = times * np.array([1.0, latency, latency**2])
+    row, said = np.eye(2)[choice], np.zeros((5, 2))
+    said[:3, choice] = times * np.array([1.0, latency, latency**2])
     worth = times * 9.0 / (9.0 + expected**2)
     each = SufficientStatistics.of(row, latency).scaled(worth)
     upload = replace(each, weight=float(times), count=times).pack(2)
@@ -446,6 +446,10 @@ def divided_by(
 ) -> float:
     """Of a device that takes so many times as long as others that play the same choice, as all of
     them played another one, where that choice takes so many times as long as its line says."""
+    return physical.pace_by_choice(a_member(slower, off, others), 0, 0, LINE, 0.09, deviating)
+
+
+def a_member(slower: float = 1.0, off: float = 1.0, others: float = 200.0) -> LearnerState:
     state = fleet_state(table(), CANS, Hyperparameters(), 1)
     truth = LINE.copy()
     truth[PLAYED] *= off
@@ -455,9 +459,9 @@ def divided_by(
     ):
         for choice in (PLAYED, OTHER):
             latency, scatter = factor * truth[choice], 0.1 * truth[choice]
-            sums[:, choice] = number, number * latency, number * (latency**2 + scatter**2)
+            sums[:3, choice] = number, number * latency, number * (latency**2 + scatter**2)
     state.physics.own[0, 0, -1], state.synced[0, 0, -1] = 100.0, 2.0 * others
-    return physical.pace_by_choice(state, 0, 0, LINE, 0.09, deviating)
+    return state
 
 
 def test_a_line_that_is_off_makes_nobody_slow() -> None:
@@ -491,20 +495,78 @@ def test_what_it_divides_by_equals_the_dense_one(seed, spread, deviating) -> Non
     policy = replace(CANS, parts=[replace(each, spread=spread) for each in CANS.parts])
     state = fleet_state(table(), policy, Hyperparameters(), 1)
     for sums, rows in ((state.choices.own, own), (state.choices.synced, own + others)):
-        sums[0, 0] = reference_cans.by_choice(rows, 9)
+        sums[0, 0, :3] = reference_cans.by_choice(rows, 9)
     state.physics.own[0, 0, -1], state.synced[0, 0, -1] = len(own), len(own + others)
     found = physical.pace_by_choice(state, 0, 0, LINE, 0.2, deviating)
-    dense = reference_cans.divisor(own, own + others, LINE, 0.2, deviating, spread)
+    dense, unlike = reference_cans.divisor(own, own + others, LINE, 0.2, deviating, spread)
     assert found == pytest.approx(dense, rel=1e-9)
+    told = [0.0, 0.0] if unlike is None else [unlike, 1.0]
+    assert state.physics.unlike[0, 0].tolist() == pytest.approx(told, rel=1e-9, abs=1e-12)
+
+
+# --- how much the devices of a pool differ -------------------------------------------------------
+
+
+def told_of_its_pace(slower: float, others: float = 200.0) -> list[float]:
+    state = a_member(slower, others=others)
+    physical.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1)
+    told: list[float] = state.physics.unlike[0, 0].tolist()
+    return told
+
+
+def test_within_two_standard_errors_a_pace_speaks_for_being_alike() -> None:
+    """One of 50 measurements that scatter by a tenth, against 200: an error of about 2 %."""
+    assert told_of_its_pace(1.0)[0] < told_of_its_pace(1.02)[0] < 0.0
+    assert told_of_its_pace(1.1)[0] > 0.005
+    assert told_of_its_pace(1.1)[1] == 1.0
+    assert told_of_its_pace(9.0)[0] < deviations.MOST_UNLIKE**2
+    assert told_of_its_pace(1.1, others=50.0) == [0.0, 0.0], "who is alone has nothing to tell"
+
+
+def test_what_members_tell_overrules_what_is_assumed() -> None:
+    state = a_member()
+    assert physical.spread_of_devices(state, 0, 0) == pytest.approx(0.3), "nobody has told anything"
+    told = state.choices.synced[0, 0]
+    told[3, PLAYED], told[4, PLAYED] = -0.1, 40.0
+    assert physical.spread_of_devices(state, 0, 0) < 0.08
+    told[3, PLAYED], told[4, PLAYED] = -1.0, 400.0
+    assert physical.spread_of_devices(state, 0, 0) == deviations.LEAST_UNLIKE
+    told[3, PLAYED] = 400.0 * 0.2**2
+    assert physical.spread_of_devices(state, 0, 0) == pytest.approx(0.2, abs=0.01)
+    told[3, PLAYED] = 400.0
+    assert physical.spread_of_devices(state, 0, 0) == deviations.MOST_UNLIKE
+    told[3, PLAYED] = -1.0
+    state.physics.unlike[0, 0, 0] = 0.2**2
+    assert physical.spread_of_devices(state, 0, 0) == pytest.approx(0.2), "it surely differs itself"
+    state.physics.apart[0, 0] = True
+    assert physical.spread_of_devices(state, 0, 0) == 1.0, "who has changed goes its own way"
+
+
+def test_among_equals_nobody_divides_by_its_noise() -> None:
+    state = a_member(slower=1.02)
+    assert physical.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1) > 1.015
+    state.choices.synced[0, 0, 3, PLAYED], state.choices.synced[0, 0, 4, PLAYED] = -1.0, 400.0
+    assert physical.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1) == pytest.approx(1.0, abs=0.002)
+
+
+def test_an_observation_carries_what_its_device_tells() -> None:
+    state = a_member()
+    state.physics.unlike[0, 0] = 0.01, 1.0
+    for holder in (state.choices.local, state.choices.startling):
+        deviations.note_choice(holder, state, 0, 0, PLAYED, 12.0)
+        deviations.note_choice(holder, state, 0, 0, PLAYED, 12.0)
+        assert holder[0, 0, 3:, PLAYED].tolist() == [0.02, 2.0]
+    deviations.note_own(state, 0, 0, OTHER, 12.0, 1.0)
+    assert not state.choices.own[0, 0, 3:].any(), "of its own it needs no reminder"
 
 
 def test_statistics_of_another_number_of_choices_add_up() -> None:
-    few = SufficientStatistics(np.eye(1), np.ones(1), choices=np.array([[1.0], [2.0], [4.0]]))
-    sums = np.array([[1.0, 3.0], [2.0, 4.0], [4.0, 6.0]])
+    sums = np.array([[1.0, 3.0], [2.0, 4.0], [4.0, 6.0], [-0.1, 0.2], [1.0, 2.0]])
+    few = SufficientStatistics(np.eye(1), np.ones(1), choices=sums[:, :1])
     more = SufficientStatistics(np.eye(1), np.ones(1), choices=sums)
     none = SufficientStatistics.zero(1)
-    assert (few + more).choices.tolist() == [[2.0, 3.0], [4.0, 4.0], [8.0, 6.0]]
-    assert (more - few).choices.tolist() == [[0.0, 3.0], [0.0, 4.0], [0.0, 6.0]]
+    assert (few + more).choices.tolist() == (sums * [2.0, 1.0]).tolist()
+    assert (more - few).choices.tolist() == (sums * [0.0, 1.0]).tolist()
     assert (few + none).equals(few)
     assert not few.equals(more)
     assert policy_named("cans-no-deviations") is STRAIGHT

@@ -48,13 +48,22 @@ CHOICE_SUMS = ("choice_weight", "choice_sum", "choice_squares")
 
 def test_sums_of_choices_travel_if_there_are_any() -> None:
     """Only those that were observed; who has none says nothing of them, as releases before."""
-    sums = np.array([[0.0, 2.0, 0.0, 1.0], [0.0, 5.0, 0.0, 3.0], [0.0, 13.0, 0.0, 9.0]])
+    sums = np.zeros((5, 4))
+    sums[:3, 1], sums[:3, 3] = (2.0, 5.0, 13.0), (1.0, 3.0, 9.0)
     value = SufficientStatistics(np.eye(2), np.ones(2), 1.0, 3.0, 3, sums)
     data = learned.statistics_to_bytes(value)
     assert learned.statistics_from_bytes(data).choices.tolist() == sums.tolist()
     without = SufficientStatistics(np.eye(2), np.ones(2), 1.0, 3.0, 3)
     assert len(data) <= len(learned.statistics_to_bytes(without)) + 2 * (3 * 8 + 1) + 4 * 2
     assert learned.statistics_from_bytes(learned.statistics_to_bytes(without)).choices.size == 0
+
+
+def test_what_devices_tell_of_their_pace_travels_with_their_choices() -> None:
+    sums = np.zeros((5, 4))
+    sums[:, 1], sums[:, 3] = (2.0, 5.0, 13.0, -0.01, 1.0), (1.0, 3.0, 9.0, 0.0, 0.0)
+    value = SufficientStatistics(np.eye(2), np.ones(2), 1.0, 3.0, 3, sums)
+    again = learned.statistics_from_bytes(learned.statistics_to_bytes(value))
+    assert again.choices.tolist() == sums.tolist()
 
 
 @given(some_statistics())
@@ -95,6 +104,8 @@ def test_other_round_trips() -> None:
         {"choice": [10_000], **{name: [1.0] for name in CHOICE_SUMS}},
         {"choice": [1], "choice_weight": [-1.0], "choice_sum": [1.0], "choice_squares": [1.0]},
         {"choice": [1], "choice_weight": [1.0], "choice_sum": [math.inf], "choice_squares": [1.0]},
+        {"choice": [1], **{name: [1.0] for name in CHOICE_SUMS}, "choice_unlike": [1.0]},
+        {"choice": [1], **{name: [1.0] for name in (*CHOICE_SUMS, "choice_telling")}},
     ],
 )
 def test_impossible_statistics(changes: dict[str, Any]) -> None:

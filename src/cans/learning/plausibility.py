@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray
+from cans.learning.arithmetic.deviations import DOUBTS, MOST_UNLIKE, PRECISE
 from cans.learning.arithmetic.physical import noise_variance
 from cans.learning.statistics import SufficientStatistics
 
@@ -59,7 +60,8 @@ def implausible(
         return None if not sums.any() else "sums of no observations are not zero"
     if not np.allclose(sigma, sigma.T, rtol=SLACK, atol=0.0):
         return "Sigma is not symmetric"
-    return _beyond(statistics, rows, weight) or _latency(statistics, limits)
+    beyond = _beyond(statistics, rows, weight) or _latency(statistics, limits)
+    return beyond or _choices(statistics, limits)
 
 
 def _beyond(statistics: SufficientStatistics, rows: Array, weight: float) -> str | None:
@@ -92,6 +94,30 @@ def _latency(statistics: SufficientStatistics, limits: Limits) -> str | None:
     rounding = SLACK * np.sqrt(statistics.sigma.diagonal() * statistics.squares)
     if limits.lowest_ms >= 0 and (statistics.b < -rounding).any():
         return "negative latencies"
+    return None
+
+
+def _choices(statistics: SufficientStatistics, limits: Limits) -> str | None:
+    """The sums of every choice: of observations of the same upload, and what devices tell of their
+    pace within what any of them may tell."""
+    number, total, squares, unlike, telling = statistics.choices
+    slack = SLACK * number
+    if not np.isfinite(statistics.choices).all():
+        return "sums of choices that are not finite"
+    if (number < 0.0).any() or number.sum() > statistics.count * (1 + SLACK):
+        return "more observations of choices than there are"
+    if (total * total > number * squares * (1 + SLACK) + SLACK * slack).any():
+        return "sums of choices that are of no latencies"
+    bound = max(abs(limits.lowest_ms), abs(limits.highest_ms))
+    if bound < inf and (squares > number * bound * bound * (1 + SLACK)).any():
+        return f"latencies of choices beyond {bound:g} ms"
+    if limits.lowest_ms >= 0 and (total < -slack).any():
+        return "negative latencies of choices"
+    if (telling < -slack).any() or (telling > number + slack).any():
+        return "more paces than observations"
+    least, most = -DOUBTS * PRECISE**2 * telling, MOST_UNLIKE**2 * telling
+    if (unlike < least - slack).any() or (unlike > most + slack).any():
+        return "paces that no device tells of"
     return None
 
 

@@ -7,7 +7,7 @@ from math import isqrt
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.arrays import SUMS, Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,8 +16,8 @@ class SufficientStatistics:
 
     `squares` (Σ y²) gives the noise; `weight` is Σ of the observations' weights, equal to `count`
     until statistics are scaled; `count` is the exact number of observations and never scaled.
-    `choices` (3 rows: weights, weighted latencies and their squares) are the sums of every choice,
-    of parts that may deviate from their line; without columns otherwise, or if the sender has none.
+    `choices` (5 rows, see `ByChoice`) are the sums of every choice, of parts that may deviate from
+    their line; without columns otherwise, or if the sender has none.
 
     >>> one = SufficientStatistics.of([1.0, 2.0], 3.0)
     >>> two = one + one
@@ -30,7 +30,7 @@ class SufficientStatistics:
     squares: float = 0.0
     weight: float = 0.0
     count: int = 0
-    choices: Array = field(default_factory=lambda: np.zeros((3, 0)))
+    choices: Array = field(default_factory=lambda: np.zeros((SUMS, 0)))
 
     def __post_init__(self) -> None:
         # A copy is taken only of arrays that could change under us.
@@ -63,7 +63,7 @@ class SufficientStatistics:
         b = vector[width * width : -3]
         squares, weight, count = vector[-3:].tolist()
         kept = slice(dimension)
-        sums = np.zeros((3, 0)) if choices is None else choices.copy()
+        sums = np.zeros((SUMS, 0)) if choices is None else choices.copy()
         return cls(sigma[kept, kept].copy(), b[kept].copy(), squares, weight, round(count), sums)
 
     def pack(self, width: int) -> Array:
@@ -74,8 +74,8 @@ class SufficientStatistics:
         return np.hstack([sigma.ravel(), b, [self.squares, self.weight, self.count]])
 
     def of_choices(self, count: int) -> Array:
-        """(3, count) the sums of every choice; nothing is known of those that it has not."""
-        sums = np.zeros((3, count))
+        """(5, count) the sums of every choice; nothing is known of those that it has not."""
+        sums = np.zeros((SUMS, count))
         known = min(count, self.choices.shape[1])
         sums[:, :known] = self.choices[:, :known]
         return sums

@@ -32,6 +32,9 @@ MATURE = 5.0
 LARGEST = 0.5
 """The largest spread of choices about their line that is believed, a share of latency."""
 
+SUMS = 5
+"""Sums that are kept of every choice: see `ByChoice`."""
+
 INSISTENCE = 5.0
 """Surprises in a row that a device tells of at once; see `physical.py`."""
 
@@ -61,6 +64,7 @@ class Physics(NamedTuple):
     apart: BoolArray  # (devices, parts)           it has changed, and its pool has not
     pace: Array  # (devices, parts)                how many times its pool's average it takes
     divisor: Array  # (devices, parts)             the same, by which what it tells is divided
+    unlike: Array  # (devices, parts, 2)           what it tells of that: see `deviations.differing`
     theta: Array  # (devices, parts, d)            the estimate, at this device's pace
     deviation: Array  # (devices, parts)           standard deviation of a weighted residual
     root: Array  # (devices, parts, d, d)          root' root = (ridge I + Sigma)^-1 of all known
@@ -74,13 +78,14 @@ class Physics(NamedTuple):
 
 class ByChoice(NamedTuple):
     """Sums of every choice beside those of the lines, of parts that may bend: its observations,
-    their latencies and the squares of those; see `deviations.py`."""
+    their latencies and the squares of those; how unlike its pool each device was that observed
+    them, and how many of them tell; see `deviations.py`."""
 
     used: bool
     bends: BoolArray  # (parts,)
     rows: Array  # (parts, choices, d)             features of every choice at the largest input ...
     largest: BoolArray  # (1,)                     ... which is what the device has now
-    synced: Array  # (devices, parts, 3, choices)  as the fields of `LearnerState` ...
+    synced: Array  # (devices, parts, 5, choices)  as the fields of `LearnerState` ...
     local: Array
     sent: Array
     retired: Array
@@ -94,7 +99,7 @@ class ByChoice(NamedTuple):
     seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
     least: Array  # (devices, choices)             ... and what it surely takes
     earned: Array  # (devices, 3)                  towards a look; its own observations by then; 1
-    # if no look has been worth taking since the last estimate
+    # if a look was asked for since the last estimate
 
 
 class PoolState(NamedTuple):
@@ -110,7 +115,7 @@ class PoolState(NamedTuple):
     told: Array  # (pools, parts, size)            what the present edition says
     edition: IntArray  # (pools, parts)            grows when the pool is news: see `exchange.py`
     news: Array  # (2,)                            how far it must have moved, or grown, to be news
-    choices: Array  # (pools, parts, 3, choices)   sums of every choice: see `ByChoice`
+    choices: Array  # (pools, parts, 5, choices)   sums of every choice: see `ByChoice`
     choices_retired: Array
     choices_doubted: Array
     choices_told: Array
@@ -212,7 +217,7 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
     """Nothing seen of any choice; no room for it where no part bends."""
     parts, choices, _ = rows.shape
     used = any(bends)
-    shape = (devices, parts, 3, choices) if used else (0, 0, 0, 0)
+    shape = (devices, parts, SUMS, choices) if used else (0, 0, 0, 0)
     return ByChoice(
         used=used,
         bends=np.array(bends if used else [False] * parts, dtype=np.bool_),
@@ -259,6 +264,7 @@ def no_physics() -> Physics:
         apart=np.zeros((0, 0), dtype=np.bool_),
         pace=series,
         divisor=series,
+        unlike=np.zeros((0, 0, 0)),
         theta=np.zeros((0, 0, 0)),
         deviation=series,
         root=np.zeros((0, 0, 0, 0)),
@@ -291,10 +297,10 @@ def new_pools(
         told=np.zeros(shape),
         edition=np.zeros(shape[:2], dtype=np.int64),
         news=np.array(news),
-        choices=np.zeros((*shape[:2], 3, choices)),
-        choices_retired=np.zeros((*shape[:2], 3, choices)),
-        choices_doubted=np.zeros((*shape[:2], 3, choices)),
-        choices_told=np.zeros((*shape[:2], 3, choices)),
+        choices=np.zeros((*shape[:2], SUMS, choices)),
+        choices_retired=np.zeros((*shape[:2], SUMS, choices)),
+        choices_doubted=np.zeros((*shape[:2], SUMS, choices)),
+        choices_told=np.zeros((*shape[:2], SUMS, choices)),
     )
 
 

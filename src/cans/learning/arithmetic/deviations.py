@@ -8,6 +8,9 @@ far the averages of the choices are from the line, beyond noise: zero where the 
 nothing changes. Otherwise all observations of one choice together say no more about the line than
 one deviation leaves open.
 
+Devices of one pool may differ, each by a factor. By how much, they tell each other with two more
+sums: where they do not, nobody's factor is anything but noise.
+
 The rules of `linear.py` hold: arrays in, arrays out, the subset of NumPy that numba compiles.
 """
 
@@ -57,6 +60,14 @@ at what is expected to cost a fifth more at most and to save more than a look an
 LOOKS = 4.0
 """Looks at one choice that are weighed together, beside a single one."""
 
+PRECISE, DOUBTS = 0.1, 4.0
+"""Standard error up to which a device tells how far its pace is from 1, squared; and how many times
+its variance is taken off: what is within two standard errors speaks for being alike."""
+
+ALIKE, LEAST_UNLIKE, MOST_UNLIKE = 3.0, 0.003, 0.5
+"""Observations that the spread of devices which the policy assumes counts as, and the least and the
+most that is believed."""
+
 DIFFERENT = 1.25
 """Times the weight that is known of a choice: whoever has so much more tells it, or less: see
 `exchange.patience`."""
@@ -76,6 +87,8 @@ def note_choice(
         sums[0, choice] += 1.0
         sums[1, choice] += paced
         sums[2, choice] += paced * paced
+        sums[3, choice] += float(state.physics.unlike[device, part, 0])
+        sums[4, choice] += float(state.physics.unlike[device, part, 1])
 
 
 def note_own(
@@ -98,6 +111,29 @@ def tells_of_a_choice(state: LearnerState, device: int, part: int, patience: flo
 
 
 # --- estimate ------------------------------------------------------------------------------------
+
+
+def differing(state: LearnerState, device: int, part: int, assumed: float) -> float:
+    """How much the devices of a pool differ, a share of latency: what they tell each other of it,
+    beside what is assumed.
+
+    A device that takes its own noise for a pace chooses by it, and tells what it measures over it:
+    whoever believes to be fast plays what fast devices play, and tells that it takes long. In a
+    fleet of equals that is never contradicted; so only what is beyond noise counts as a pace.
+    """
+    sums = state.choices.synced[device, part, 3:] + state.choices.local[device, part, 3:]
+    unlike = (ALIKE * assumed * assumed + sums[0].sum()) / (ALIKE + sums[1].sum())
+    return sqrt(min(max(unlike, LEAST_UNLIKE**2), MOST_UNLIKE**2))
+
+
+def note_unlike(state: LearnerState, device: int, part: int, pace: float, precision: float) -> None:
+    """What a device tells of its pace, known with so much precision (1 / variance): nothing while
+    that is too little."""
+    unlike = state.physics.unlike[device, part]
+    unlike[:] = 0.0
+    if precision * PRECISE * PRECISE >= 1.0:
+        unlike[0] = min((pace - 1.0) ** 2, MOST_UNLIKE**2) - DOUBTS / precision
+        unlike[1] = 1.0
 
 
 def share(mean: Array) -> Array:
@@ -321,15 +357,19 @@ def suspicion(state: LearnerState, device: int, part: int) -> float:
 def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     """The choice that is worth a look now in the place of `pick`, or `pick`: what looks are
     expected to save, if as many inferences follow as were made so far, exceeds what they cost.
-    `charge` comes on top of each choice.
+    `charge` comes on top of each choice. One that was earned is asked for once after every
+    estimate.
 
     One look tells little where noise is large, and is worth nothing where only several would change
     one's mind; so it counts as the best of one and of `LOOKS`, for its share of them (Frazier and
     Powell, 2010).
     """
-    if not its_turn(state, device) or not mature(state, device, 0.0):
-        return pick
     physics, choices = state.physics, state.choices
+    if choices.earned[device, 2] > 0.0 or not its_turn(state, device):
+        return pick
+    if not mature(state, device, 0.0):
+        return pick
+    choices.earned[device, 2] = 1.0
     mean = state.mean[device].sum(axis=0) + charge
     variance, noise, inferences = np.zeros_like(mean), np.zeros_like(mean), 0.0
     for part in range(state.rows.shape[0]):
@@ -356,8 +396,6 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
                     most, found = gain, choice
     if found != pick:
         choices.earned[device, 0] = 0.0
-    else:
-        choices.earned[device, 2] = 1.0
     return found
 
 
@@ -390,8 +428,7 @@ def improvement(z: float) -> float:
 
 def its_turn(state: LearnerState, device: int) -> bool:
     """Whether this device has earned a look with what it has observed: its share in what its pools
-    may spend. One that was earned and not worth taking is kept, but no second one; whether it is
-    worth taking is asked again after the next estimate."""
+    may spend. One that was earned and not worth taking is kept, but no second one."""
     choices = state.choices
     own = known = 0.0
     for part in range(state.rows.shape[0]):
@@ -401,4 +438,4 @@ def its_turn(state: LearnerState, device: int) -> bool:
     earned = choices.earned[device]
     more = max(own - float(earned[1]), 0.0) * CURIOSITY / max(known, 1.0) ** (2.0 / 3.0)
     earned[0], earned[1] = min(float(earned[0]) + more, 1.0), own
-    return bool(earned[0] >= 1.0 and earned[2] == 0.0)
+    return bool(earned[0] >= 1.0)

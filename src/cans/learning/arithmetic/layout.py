@@ -101,6 +101,7 @@ def _physics(
         apart=np.zeros((devices, parts), dtype=np.bool_),
         pace=np.ones((devices, parts)),
         divisor=np.ones((devices, parts)),
+        unlike=np.zeros((devices, parts, 2)),
         theta=np.zeros((devices, parts, width)),
         deviation=np.zeros((devices, parts)),
         root=np.zeros((devices, parts, width, width)),

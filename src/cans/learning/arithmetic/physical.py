@@ -30,6 +30,7 @@ from cans.learning.arithmetic.deviations import (
     affordable,
     common_noise,
     deviations,
+    differing,
     doubt,
     is_due,
     mature,
@@ -37,6 +38,7 @@ from cans.learning.arithmetic.deviations import (
     note_choice,
     note_own,
     note_slow,
+    note_unlike,
     scattered,
     share,
     spread_of,
@@ -353,8 +355,11 @@ def pace_from(explained: float, agreement: float, variance: float, spread: float
 
 
 def spread_of_devices(state: LearnerState, device: int, part: int) -> float:
-    """How much the devices of a pool differ, as far as this one knows."""
+    """How much the devices of a pool differ, as far as this one knows; no less than it does."""
     spread = float(state.physics.spread[part])
+    if spread > 0.0 and state.choices.bends[part]:
+        own = max(float(state.physics.unlike[device, part, 0]), 0.0)
+        spread = max(differing(state, device, part, spread), sqrt(own))
     return max(spread, APART) if spread > 0.0 and state.physics.apart[device, part] else spread
 
 
@@ -364,9 +369,10 @@ def pace_by_choice(
     """As `pace`, against what others have measured of the same choices and, where they have not,
     against the line, from which a choice deviates by this share of its latency. A line that is off
     at what everybody plays makes every device look slow, and what they tell fast. Who is alone in
-    its pool has no pace."""
+    its pool has no pace. How far it is from 1 is noted, to be told with what is observed next."""
     known = state.synced[device, part, -1] + state.local[device, part, -1]
     others = max(1.0 - state.physics.own[device, part, -1] / max(known, 1.0), 0.0)
+    note_unlike(state, device, part, 1.0, 0.0)
     if others == 0.0:
         return 1.0
     choices = state.choices
@@ -382,6 +388,8 @@ def pace_by_choice(
     number = np.where(own[0] > 0.0, own[0], 1.0)
     said = np.where(own[0] > 0.0, others * share(average) / (noise / number + open_ * left), 0.0)
     explained, agreement = (said * mean * mean).sum(), (said * mean * own[1] / number).sum()
+    if explained > 0.0:
+        note_unlike(state, device, part, agreement / explained, explained)
     return pace_from(explained, agreement, 1.0, spread_of_devices(state, device, part))
 
 

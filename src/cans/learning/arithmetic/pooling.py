@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import ANEW, LARGEST, MATURE, Array, LearnerState, PoolState
+from cans.learning.arithmetic.arrays import (
+    ANEW,
+    LARGEST,
+    MATURE,
+    SUMS,
+    Array,
+    LearnerState,
+    PoolState,
+)
 from cans.learning.arithmetic.deviations import scattered, share, weighted
 from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
@@ -32,7 +40,7 @@ from cans.learning.arithmetic.physical import (
     noise_variance,
 )
 
-NO_CHOICES = np.zeros((3, 0))
+NO_CHOICES = np.zeros((SUMS, 0))
 """The sums of every choice of a policy that has none."""
 
 MISFIT = 3.0
@@ -317,6 +325,7 @@ def retire(state: LearnerState, device: int, part: int) -> None:
         state.physics.alarm[device, part] = 0.0
         state.physics.apart[device, part] = False
         state.physics.pace[device, part] = state.physics.divisor[device, part] = 1.0
+        state.physics.unlike[device, part] = 0.0
 
 
 def send(state: LearnerState, device: int, part: int) -> None:

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, PoolKey, SufficientStatistics, Upload
+from cans.learning.arithmetic.arrays import SUMS
 from cans.learning.part import PartRecord
 from cans.live.wire.proto import edge
 
@@ -55,6 +56,7 @@ def _upper(dimension: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 def statistics_out(value: SufficientStatistics) -> Any:
     upper = _upper(value.dimension)
     seen = np.flatnonzero(value.choices[0])
+    telling = seen if value.choices[4].any() else seen[:0]
     return edge.Statistics(
         sigma=value.sigma[upper].tolist(),
         b=value.b.tolist(),
@@ -65,6 +67,8 @@ def statistics_out(value: SufficientStatistics) -> Any:
         choice_weight=value.choices[0, seen].tolist(),
         choice_sum=value.choices[1, seen].tolist(),
         choice_squares=value.choices[2, seen].tolist(),
+        choice_unlike=value.choices[3, telling].tolist(),
+        choice_telling=value.choices[4, telling].tolist(),
     )
 
 
@@ -90,18 +94,20 @@ def statistics_in(message: Any) -> SufficientStatistics:
 def _choices_in(message: Any) -> np.ndarray[Any, Any]:
     """The sums of every choice up to the last that was observed."""
     seen = np.array(message.choice, dtype=np.int64)
-    said = (message.choice_weight, message.choice_sum, message.choice_squares)
+    said = [message.choice_weight, message.choice_sum, message.choice_squares]
+    if message.choice_unlike or message.choice_telling:
+        said += [message.choice_unlike, message.choice_telling]
     sums = [np.array(each) for each in said]
     if any(len(each) != len(seen) for each in sums):
         raise RemoteProtocolError("sums of choices that do not go with their numbers")
     if len(seen) == 0:
-        return np.zeros((3, 0))
+        return np.zeros((SUMS, 0))
     if seen[-1] >= MOST_CHOICES or (np.diff(seen) <= 0).any():
         raise RemoteProtocolError(f"choices must ascend and be less than {MOST_CHOICES}")
     if not all(np.isfinite(each).all() for each in sums) or (sums[0] < 0.0).any():
         raise RemoteProtocolError("sums of choices that are not finite, or of no weight")
-    choices = np.zeros((3, int(seen[-1]) + 1))
-    choices[:, seen] = sums
+    choices = np.zeros((SUMS, int(seen[-1]) + 1))
+    choices[: len(sums), seen] = sums
     return choices
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Statistics(_message.Message):
-    __slots__ = ("sigma", "b", "squares", "weight", "count", "choice", "choice_weight", "choice_sum", "choice_squares")
+    __slots__ = ("sigma", "b", "squares", "weight", "count", "choice", "choice_weight", "choice_sum", "choice_squares", "choice_unlike", "choice_telling")
     SIGMA_FIELD_NUMBER: _ClassVar[int]
     B_FIELD_NUMBER: _ClassVar[int]
     SQUARES_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,8 @@ class Statistics(_message.Message):
     CHOICE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     CHOICE_SUM_FIELD_NUMBER: _ClassVar[int]
     CHOICE_SQUARES_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_UNLIKE_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_TELLING_FIELD_NUMBER: _ClassVar[int]
     sigma: _containers.RepeatedScalarFieldContainer[float]
     b: _containers.RepeatedScalarFieldContainer[float]
     squares: float
@@ -26,7 +28,9 @@ class Statistics(_message.Message):
     choice_weight: _containers.RepeatedScalarFieldContainer[float]
     choice_sum: _containers.RepeatedScalarFieldContainer[float]
     choice_squares: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, sigma: _Optional[_Iterable[float]] = ..., b: _Optional[_Iterable[float]] = ..., squares: _Optional[float] = ..., weight: _Optional[float] = ..., count: _Optional[int] = ..., choice: _Optional[_Iterable[int]] = ..., choice_weight: _Optional[_Iterable[float]] = ..., choice_sum: _Optional[_Iterable[float]] = ..., choice_squares: _Optional[_Iterable[float]] = ...) -> None: ...
+    choice_unlike: _containers.RepeatedScalarFieldContainer[float]
+    choice_telling: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, sigma: _Optional[_Iterable[float]] = ..., b: _Optional[_Iterable[float]] = ..., squares: _Optional[float] = ..., weight: _Optional[float] = ..., count: _Optional[int] = ..., choice: _Optional[_Iterable[int]] = ..., choice_weight: _Optional[_Iterable[float]] = ..., choice_sum: _Optional[_Iterable[float]] = ..., choice_squares: _Optional[_Iterable[float]] = ..., choice_unlike: _Optional[_Iterable[float]] = ..., choice_telling: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PoolKey(_message.Message):
     __slots__ = ("model", "table", "policy", "part", "scope")
