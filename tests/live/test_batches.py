@@ -212,7 +212,8 @@ def test_what_one_costs_is_its_share(workers: Workers, model: SplitModel) -> Non
     done = [each for each in found if isinstance(each, Answer)]
     assert len(done) == 5
     shares = sorted(each.compute_ms for each in done)
-    assert shares[0] < 0.5 * shares[-1], "four of them shared a run"
+    # How many are together depends on how soon a worker is free; that two are, does not.
+    assert shares[0] < 0.6 * shares[-1], "some of them shared a run"
     assert all(each.queue_ms + each.compute_ms >= 20.0 for each in done), "which each waited for"
 
 
