@@ -87,8 +87,10 @@ def note_choice(
         sums[0, choice] += 1.0
         sums[1, choice] += paced
         sums[2, choice] += paced * paced
-        sums[3, choice] += float(state.physics.unlike[device, part, 0])
-        sums[4, choice] += float(state.physics.unlike[device, part, 1])
+        unlike, telling = state.physics.unlike[device, part]
+        if telling > 0.0:
+            sums[3, choice] += unlike
+            sums[4, choice] += telling
 
 
 def note_own(
@@ -107,7 +109,8 @@ def tells_of_a_choice(state: LearnerState, device: int, part: int, patience: flo
     of the model in which every choice stands for itself; see `exchange.patience`."""
     choices = state.choices
     known = choices.synced[device, part, 0]
-    return bool((choices.local[device, part, 0] > patience * DIFFERENT * known).any())
+    more = choices.local[device, part, 0] > patience * DIFFERENT * known
+    return bool(np.count_nonzero(more) > 0)
 
 
 # --- estimate ------------------------------------------------------------------------------------

@@ -177,12 +177,13 @@ def learn_beside(
     observation[-3] = weight * latency * latency
     observation[-2] = observation[-1] = 1.0
     rarity = deviate(state, device, part, residual)
-    remember(state, device, part, observation, residual, rarity, more)
+    worth = FAR / residual if residual > FAR else 1.0
+    remember(state, device, part, observation, worth, rarity, more)
     bends = choice >= 0 and state.choices.bends[part]
     if bends:
         if residual > FAR:
             state.choices.tested[device, part] = 0.0
-        note_own(state, device, part, choice, latency, min(1.0, FAR / max(residual, FAR)))
+        note_own(state, device, part, choice, latency, worth)
         note_choice(state.choices.local, state, device, part, choice, latency)
     square = state.rows.shape[2] ** 2
     divisor = float(physics.divisor[device, part])
@@ -218,7 +219,7 @@ def remember(
     device: int,
     part: int,
     observation: Array,
-    residual: float,
+    worth: float,
     rarity: float,
     more: float,
 ) -> None:
@@ -227,8 +228,8 @@ def remember(
     its pool if need be, whatever the pool makes of it.
 
     Until then an observation counts as it does for the pool, so that single accidents say little;
-    from then on by the expected latency, `more` times as much, and what is far off for no more than
-    what is just believable (Huber).
+    from then on by the expected latency, `more` times as much, and what is far off for its `worth`,
+    no more than what is just believable (Huber).
     """
     physics = state.physics
     if physics.watched[part] and alarmed(physics.alarm[device, part], rarity, 1.0):
@@ -238,7 +239,6 @@ def remember(
         if state.choices.used:
             state.choices.own[device, part] = 0.0
     kept = observation
-    worth = min(1.0, FAR / max(residual, FAR))
     if physics.apart[device, part] and more * worth != 1.0:
         kept = observation * (more * worth)
         kept[-2], kept[-1] = worth, 1.0
