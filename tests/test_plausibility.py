@@ -79,6 +79,14 @@ def test_each_lie_about_choices_is_named() -> None:
     assert implausible(said(3, -0.05), ROWS) == "paces that no device tells of"
 
 
+def test_a_device_faster_than_its_pool_tells_more_than_it_measured() -> None:
+    """Three seconds on a device that takes half as long as others, where five are allowed."""
+    sums = np.zeros((5, 1))
+    sums[:3, 0] = 1.0, 6000.0, 6000.0**2
+    fast = replace(SufficientStatistics.of(ROWS[0], 0.5), choices=sums)
+    assert implausible(fast, ROWS, Limits(highest_ms=5000.0)) is None
+
+
 def test_limits_can_be_off() -> None:
     anything = Limits(lowest_ms=-math.inf, highest_ms=math.inf)
     assert implausible(SufficientStatistics.of(ROWS[0], -1e7), ROWS, anything) is None

@@ -16,7 +16,7 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray
 from cans.learning.arithmetic.deviations import DOUBTS, MOST_UNLIKE, PRECISE
-from cans.learning.arithmetic.physical import noise_variance
+from cans.learning.arithmetic.physical import QUICKEST, noise_variance
 from cans.learning.statistics import SufficientStatistics
 
 SLACK = 1e-6
@@ -108,7 +108,7 @@ def _choices(statistics: SufficientStatistics, limits: Limits) -> str | None:
         return "more observations of choices than there are"
     if (total * total > number * squares * (1 + SLACK) + SLACK * slack).any():
         return "sums of choices that are of no latencies"
-    bound = max(abs(limits.lowest_ms), abs(limits.highest_ms))
+    bound = max(abs(limits.lowest_ms), abs(limits.highest_ms)) / QUICKEST  # told over a pace
     if bound < inf and (squares > number * bound * bound * (1 + SLACK)).any():
         return f"latencies of choices beyond {bound:g} ms"
     if limits.lowest_ms >= 0 and (total < -slack).any():

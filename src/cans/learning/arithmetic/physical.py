@@ -98,6 +98,9 @@ RECENT = 3.0
 APART = 1.0
 """The spread of devices that found themselves unlike their pool."""
 
+QUICKEST = 0.05
+"""No pace is less: what a device takes, as a share of what its pool does."""
+
 TIE_BREAK = 0.01
 """Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
 
@@ -351,7 +354,8 @@ def pace_from(explained: float, agreement: float, variance: float, spread: float
     if variance <= 0.0:
         return 1.0
     belief = 1.0 / (spread * spread)
-    return float(max((agreement / variance + belief) / (explained / variance + belief), 0.05))
+    pace = (agreement / variance + belief) / (explained / variance + belief)
+    return float(max(pace, QUICKEST))
 
 
 def spread_of_devices(state: LearnerState, device: int, part: int) -> float:
@@ -372,7 +376,7 @@ def pace_by_choice(
     its pool has no pace. How far it is from 1 is noted, to be told with what is observed next."""
     known = state.synced[device, part, -1] + state.local[device, part, -1]
     others = max(1.0 - state.physics.own[device, part, -1] / max(known, 1.0), 0.0)
-    note_unlike(state, device, part, 1.0, 0.0)
+    state.physics.unlike[device, part] = 0.0
     if others == 0.0:
         return 1.0
     choices = state.choices
