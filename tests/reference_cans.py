@@ -709,21 +709,25 @@ class Part:
             )
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean, self.width = mean * self.pace, self.numbers.kappa * width
-        lower = np.maximum(self.mean - self.width, 0.0)
-        self.lower = np.array(
-            [
-                max(
-                    [lower[p]]
-                    + [
-                        lower[q]
-                        for q in range(len(x))
-                        if x[q].any() and all(x[p, j] >= x[q, j] for j in range(d) if x[q, j] > 0)
-                    ]
-                )
-                for p in range(len(x))
-            ]
-        )
+        self.bound()
         return True
+
+    def bound(self):
+        """What has more work takes no less."""
+        x, d = self.x, self.x.shape[1]
+        lower, upper = np.maximum(self.mean - self.width, 0.0), self.mean + self.width
+        self.lower = lower.copy()
+
+        def has_no_less(p, q):
+            return x[q].any() and all(x[p, j] >= x[q, j] for j in range(d) if x[q, j] > 0)
+
+        for p in range(len(x)):
+            less = [lower[q] for q in range(len(x)) if has_no_less(p, q)]
+            ceiling = min((upper[q] for q in range(len(x)) if has_no_less(q, p)), default=inf)
+            self.lower[p] = min(max([lower[p], *less]), ceiling)
+            if self.mean[p] > ceiling:
+                self.width[p] = min(self.width[p], ceiling - self.lower[p])
+            self.mean[p] = min(max(self.mean[p], self.lower[p]), ceiling)
 
     def send(self, pool, time):
         """What is on its way arrives."""
@@ -750,8 +754,25 @@ def estimate(parts):
             part.stale, part.pending = False, 0
 
 
+def lower_bounds(parts):
+    """Of all parts together: the bounds' sum or, where choices deviate, variances are added up."""
+    if all(part.tau == 0 for part in parts):
+        return sum(part.lower for part in parts)
+    below = [np.maximum(part.mean - part.lower, 0.0) for part in parts]
+    bounds = sum(np.maximum(part.mean, part.lower) for part in parts)
+    return bounds - np.sqrt(sum(each**2 for each in below))
+
+
+def too_far(parts, mean, scores):
+    """The way alone takes three times what the best choice takes at most."""
+    if not any(part.bends for part in parts):
+        return np.zeros(len(mean), dtype=bool)
+    best = np.where(scores < inf, mean, inf).argmin()
+    return parts[LINK].mean > 3 * (mean[best] + sqrt(sum(part.width[best] ** 2 for part in parts)))
+
+
 def choose(parts, viable):
-    lower, mean = (sum(getattr(part, name) for part in parts) for name in ("lower", "mean"))
+    lower, mean = lower_bounds(parts), sum(part.mean for part in parts)
     scores = lower + 0.01 * mean
     if parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
         back = worth_a_try(parts, viable, lower, mean)
@@ -759,7 +780,8 @@ def choose(parts, viable):
     if any(part.tau > 0 for part in parts):
         scores = np.where(affordable(parts, mean), lower + 0.01 * mean, inf)
     expected = np.maximum(mean, seen_of(parts))
-    scores = np.where(too_slow(parts, expected[scores < inf].min()), inf, scores)
+    slow = too_slow(parts, expected[scores < inf].min())
+    scores = np.where(slow | too_far(parts, mean, scores), inf, scores)
     pick = argmin(scores)
     if parts[FRONT].asked or not its_turn(parts) or not mature(parts, 0):
         return pick
@@ -792,7 +814,7 @@ def its_turn(parts):
     bending, kept = [part for part in parts if part.bends], parts[FRONT]
     own = sum(len(part.own) for part in bending)
     known = sum(part.observed() for part in bending)
-    more = max(own - kept.earned_with, 0) * 2.5 / max(known, 1) ** (2 / 3)
+    more = max(own - kept.earned_with, 0) * 10 / max(known, 1) ** (2 / 3)
     kept.earned, kept.earned_with = min(kept.earned + more, 1.0), own
     return kept.earned >= 1.0
 
@@ -829,6 +851,12 @@ def outlook(part):
     return mean, (tau * part.mean) ** 2 * left, noise
 
 
+def misleading(server):
+    """Hardly any work for a server that little is known of."""
+    young = worth(server.copy) < server.x.shape[1] + 20
+    return young & (server.mean > 0) & (server.mean < 0.02 * server.mean[0])
+
+
 def look(parts, pick):
     """The choice of which a look saves most beyond what it costs, or `pick`."""
     bending = [part for part in parts if part.bends]
@@ -837,12 +865,12 @@ def look(parts, pick):
     mean = sum(part.mean for part in parts if not part.bends) + sum(each[0] for each in outlooks)
     variance, noise = (sum(each[i] for each in outlooks) for i in (1, 2))
     best = max(mean[pick], seen_of(parts)[pick])
-    allowed = affordable(parts, mean) & ~too_slow(parts, best)
+    allowed = affordable(parts, mean) & ~too_slow(parts, best) & ~misleading(parts[SERVER])
     gains = {}
     for p in range(len(mean)):
         worse, square = mean[p] - mean[pick], max(variance[p], 1e-12)
         if p != pick and allowed[p] and worse <= 0.2 * mean[pick]:
-            for looks in (1, 4):
+            for looks in (1, 16):
                 told = square / sqrt(square + noise[p] / looks)
                 saved = told * norm.pdf(worse / told) - worse * norm.sf(worse / told)
                 gain = inferences * saved / looks - max(worse, 0.0)

@@ -53,12 +53,15 @@ latency, and how many choices have to say otherwise."""
 LEAST_SPREAD = 0.01
 """No line fits better than this."""
 
-CURIOSITY, AT_MOST, WORTHWHILE = 2.5, 0.2, 0.04
-"""Of n observations that the pools of a device have, about 2.5 cube roots may be spent on looking,
+CURIOSITY, AT_MOST, WORTHWHILE = 10.0, 0.2, 0.04
+"""Of n observations that the pools of a device have, about ten cube roots may be spent on looking,
 at what is expected to cost a fifth more at most and to save more than a look and 4 % cost."""
 
-LOOKS = 4.0
+LOOKS = 16.0
 """Looks at one choice that are weighed together, beside a single one."""
+
+HARDLY_ANY = 0.02
+"""The share of its work that a server must be left to tell anything of the rest."""
 
 PRECISE, DOUBTS = 0.1, 4.0
 """Standard error up to which a device tells how far its pace is from 1, squared; and how many times
@@ -386,7 +389,7 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     near = physics.offered & (worse <= AT_MOST * mean[pick])
     best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
     slow = too_slow(state, device, charge, best)
-    near = near & affordable(state, device, mean) & ~slow
+    near = near & affordable(state, device, mean) & ~slow & ~misleading(state, device)
     near[pick] = False
     most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):
@@ -400,6 +403,19 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     if found != pick:
         choices.earned[device, 0] = 0.0
     return found
+
+
+def misleading(state: LearnerState, device: int) -> BoolArray:
+    """Choices that leave the server hardly any work, while its line was drawn through few
+    observations: a server takes some milliseconds for anything, and a line through those says that
+    the whole model takes for ever."""
+    none = np.zeros(state.rows.shape[1], dtype=np.bool_)
+    server = state.physics.server_part
+    if server < 0 or state.synced[device, server, -2] >= state.dimension[server] + state.young:
+        return none
+    work = state.mean[device, server]
+    result: BoolArray = (work > 0.0) & (work < HARDLY_ANY * work[0])
+    return result
 
 
 def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, Array]:

@@ -568,10 +568,24 @@ def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
     physics.deviation[device, part] = sqrt(variance)
     state.mean[device, part] = mean
     choices.width[device, part] = width
+    bound(state, device, part)
+
+
+def bound(state: LearnerState, device: int, part: int) -> None:
+    """Keep what is expected of the choices of a bent part within what physics allows: what has more
+    work in every respect takes no less, by how much less the rest takes is open. So every choice is
+    bounded from below by those with less work, and from above by those with more."""
+    physics, width = state.physics, state.choices.width[device, part]
+    mean = state.mean[device, part]
     low = np.maximum(mean - physics.kappa * width, 0.0).reshape(1, -1)
-    # What has more work in every respect takes no less; by how much less the rest takes is open.
-    floor = np.where(physics.floor[part : part + 1] >= 1.0, 1.0, 0.0)
-    physics.low[device, part] = apply_floors(low, floor, physics.offered)[0]
+    more = np.where(physics.floor[part : part + 1] >= 1.0, 1.0, 0.0)
+    ceiling = lowest_ceilings(mean + physics.kappa * width, more[0])
+    low = np.minimum(apply_floors(low, more, physics.offered)[0], ceiling)
+    physics.low[device, part] = low
+    if physics.kappa > 0.0:
+        known = np.where(mean > ceiling, (ceiling - low) / physics.kappa, np.inf)
+        state.choices.width[device, part] = np.minimum(width, known)
+    state.mean[device, part] = np.minimum(np.maximum(mean, low), ceiling)
 
 
 def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
@@ -580,6 +594,13 @@ def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
     floors = (floor * (low * viable)[..., None]).max(axis=-2)
     result: Array = np.maximum(low, floors)
     return result
+
+
+def lowest_ceilings(high: Array, more: Array) -> Array:
+    """The least of the upper bounds of all choices that have no less work: more[q, p] is 1 where p
+    has no less than q."""
+    ceilings: Array = np.where(more > 0.0, high, np.inf).min(axis=1)
+    return ceilings
 
 
 def highest_floors(low: Array, floor: Array, sources: IntArray) -> Array:
@@ -602,7 +623,7 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     top of each choice: waiting, and tolls.
     """
     physics = state.physics
-    low, mean = over_parts(physics.low[device]) + charge, over_parts(state.mean[device])
+    low, mean = lower_bounds(state, device) + charge, over_parts(state.mean[device])
     scores: Array = low + TIE_BREAK * mean
     front, server = physics.front_part, physics.server_part
     barred = physics.barred
@@ -618,9 +639,39 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
             barred = np.where(considered, 0.0, np.inf)
         expected = np.maximum(mean, state.choices.seen[device]) + charge + barred
         slow = too_slow(state, device, charge, float(expected.min()))
-        barred = np.where(slow, np.inf, barred)
+        barred = np.where(slow | too_far(state, device, mean + charge, barred), np.inf, barred)
     result: Array = scores + barred
     return result
+
+
+def lower_bounds(state: LearnerState, device: int) -> Array:
+    """Lower confidence bound of the latency of every choice, over all parts.
+
+    Where lines fit, the parts' bounds are added up, as in Eq. 3. Where choices deviate, what is
+    open of the front-end of a choice has nothing to do with what is open of its back-end: variances
+    are added up. What physics says beyond the mean counts in full.
+    """
+    physics = state.physics
+    if not state.choices.used or state.choices.spread[device].max() <= 0.0:
+        return over_parts(physics.low[device])
+    below = np.maximum(state.mean[device] - physics.low[device], 0.0)
+    bounds: Array = over_parts(physics.low[device] + below) - np.sqrt(over_parts(below * below))
+    return bounds
+
+
+def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> BoolArray:
+    """Choices whose way to the server alone is expected to take `TOO_MUCH` times as long as the
+    best choice does at most: that a link is uncertain is no reason to try it there. Exchanges that
+    are timed for their own sake say more about it, at less cost."""
+    physics, width = state.physics, state.choices.width[device]
+    front, server = physics.front_part, physics.server_part
+    if front < 0:
+        return np.zeros(mean.shape[0], dtype=np.bool_)
+    best = (mean + barred).argmin()
+    most = mean[best] + physics.kappa * sqrt((width[:, best] ** 2).sum())
+    link = over_parts(state.mean[device]) - state.mean[device, front] - state.mean[device, server]
+    far: BoolArray = link > TOO_MUCH * most
+    return far
 
 
 def barred_still(state: LearnerState, device: int, low: Array, mean: Array) -> Array:

@@ -220,6 +220,15 @@ def apply_floors(low: Array, floor: Array, viable: BoolArray) -> Array:
     return result
 
 
+def lowest_ceilings(high: Array, more: Array) -> Array:
+    ceilings = np.full(high.shape[0], np.inf)
+    for choice in range(high.shape[0]):
+        for other in range(high.shape[0]):
+            if more[choice, other] > 0.0:
+                ceilings[choice] = min(ceilings[choice], high[other])
+    return ceilings
+
+
 def highest_floors(low: Array, floor: Array, sources: IntArray) -> Array:
     parts, choices = low.shape
     floors = np.zeros((parts, choices))
