@@ -1,10 +1,10 @@
 """Compiles the learner's functions and the round loop with numba, without touching either.
 
 Each function is rebuilt over a namespace in which the functions it calls are already compiled, in
-the order they are written. Steps of the round loop become part of it, because numba optimises every
-function together with all that it calls. The cache folder carries a digest of the sources, because
-numba looks only at the outermost function's file when it decides whether cached machine code is
-still good.
+the order they are written. Steps of the round loop become part of it; all else is compiled as
+`pieces`, so that it is optimised once, together with what calls it. The cache folder carries a
+digest of the sources, because numba looks only at the outermost function's file when it decides
+whether cached machine code is still good.
 """
 
 from __future__ import annotations
@@ -92,6 +92,9 @@ def _compile_all() -> dict[str, Callable[..., Any]]:
 
 def _compile(module: ModuleType, known: dict[str, Any]) -> dict[str, Callable[..., Any]]:
     import numba
+    from numba.core.compiler import Compiler
+
+    from cans.simulation.engines.pieces import PieceCompiler
 
     namespace = {**vars(module), **known}
     compiled = {}
@@ -101,13 +104,15 @@ def _compile(module: ModuleType, known: dict[str, Any]) -> dict[str, Callable[..
             rebuilt = FunctionType(function.__code__, namespace, name, function.__defaults__)
             rebuilt.__module__ = module.__name__
             rebuilt.__qualname__ = name
+            entry = name in ENTRIES
             jit = numba.njit(
-                cache=True,
+                cache=entry,
                 nogil=True,
                 error_model="numpy",
-                no_cpython_wrapper=name not in ENTRIES,
+                no_cpython_wrapper=not entry,
                 no_cfunc_wrapper=True,
-                inline="always" if module in LOOP and name not in ENTRIES else "never",
+                inline="always" if module in LOOP and not entry else "never",
+                pipeline_class=Compiler if entry else PieceCompiler,
             )
             namespace[name] = compiled[name] = jit(rebuilt)
     return compiled
