@@ -1,10 +1,9 @@
 """Compiles the learner's functions and the round loop with numba, without touching either.
 
 Each function is rebuilt over a namespace in which the functions it calls are already compiled, in
-the order they are written. Steps of the round loop become part of it; all else is compiled as
-`pieces`, so that it is optimised once, together with what calls it. The cache folder carries a
-digest of the sources, because numba looks only at the outermost function's file when it decides
-whether cached machine code is still good.
+the order they are written. Only what Python calls is cached: the rest are `pieces` of it. The
+folder of the cache carries a digest of the sources, because numba looks only at the outermost
+function's file when it decides whether cached machine code is still good.
 """
 
 from __future__ import annotations
@@ -46,9 +45,6 @@ COMPILED = (
 )
 """In this order: each module calls only functions of those before it. Where two have one name, the
 first counts: `loops` takes the place of what it spells for the compiler."""
-
-LOOP = (exchanging, fast)
-"""Whose functions become part of those that call them."""
 
 ENTRIES = ("enrol", "play")
 """What Python calls; all others are called by compiled code alone."""
@@ -94,7 +90,7 @@ def _compile(module: ModuleType, known: dict[str, Any]) -> dict[str, Callable[..
     import numba
     from numba.core.compiler import Compiler
 
-    from cans.simulation.engines.pieces import PieceCompiler
+    from cans.simulation.engines.pieces import EntryCompiler
 
     namespace = {**vars(module), **known}
     compiled = {}
@@ -111,8 +107,7 @@ def _compile(module: ModuleType, known: dict[str, Any]) -> dict[str, Callable[..
                 error_model="numpy",
                 no_cpython_wrapper=not entry,
                 no_cfunc_wrapper=True,
-                inline="always" if module in LOOP and not entry else "never",
-                pipeline_class=Compiler if entry else PieceCompiler,
+                pipeline_class=EntryCompiler if entry else Compiler,
             )
             namespace[name] = compiled[name] = jit(rebuilt)
     return compiled

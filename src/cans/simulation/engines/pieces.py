@@ -1,6 +1,6 @@
 # mypy: disable-error-code="misc"
 # (numba has no types of its own)
-"""Compiles functions that only compiled code calls as far as their callers need it, no further.
+"""Compiles a function that Python calls, and all that it calls as pieces of it.
 
 numba links every function with all that it calls, optimises the whole and makes machine code of it,
 though only the outermost is ever run: a function that is called six deep goes through that six
@@ -34,14 +34,22 @@ class Piece(JITCodeLibrary):
         return self
 
     def set_env(self, name: str, env: Any) -> None:
-        """Python objects for the running function, which messages that it makes up would need."""
+        """What the function needs of Python when it runs: `EntryCompiler` sees to it."""
 
 
-class PieceCompiler(Compiler):
-    """numba's compiler, of pieces."""
+class EntryCompiler(Compiler):
+    """numba's compiler, for a function that Python calls."""
 
-    def define_pipelines(self) -> Any:
-        if self.state.library is None:
-            codegen = self.state.targetctx.codegen()
-            self.state.library = Piece(codegen, self.state.func_id.func_qualname)
-        return super().define_pipelines()
+    def _compile_core(self) -> Any:
+        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
+        self.state.library = codegen.create_library(name)
+        self.state.library.enable_object_caching()
+        before = codegen._library_class
+        codegen._library_class = Piece
+        try:
+            compiled = super()._compile_core()
+        finally:
+            codegen._library_class = before
+        for environment in compiled._find_referenced_environments():
+            codegen.set_env(environment.env_name, environment)
+        return compiled
