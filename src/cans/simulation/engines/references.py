@@ -51,7 +51,13 @@ def _refer(typing_context: Any, fields: types.Type) -> Any:
 
 
 def _stored(context: Any, builder: Any, kind: types.Type, value: Any) -> Any:
-    """Code that copies a named tuple to the heap, tuples within it too."""
+    """Code that copies a named tuple to the heap, tuples within it too. Its arrays are not counted
+    as used: nothing that is compiled keeps one, and who calls it has them for as long as it runs.
+    So they have no counter there, which would be locked and unlocked several times a round."""
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        array.meminfo = get_null_value(array.meminfo.type)
+        return array._getvalue()
     if not isinstance(kind, types.BaseNamedTuple):
         context.nrt.incref(builder, kind, value)
         return value
