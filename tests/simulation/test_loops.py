@@ -26,6 +26,8 @@ GIVEN = {
     "squared": (square,),
     "inverse_root": (definite,),
     "inverse_from": (lower,),
+    "any_exceeds": (np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 2.0]), 1.9),
+    "lowest": (np.array([3.0, 1.0, 2.0, 1.0 + 1e-12, np.inf]),),
     "each_solution": (matrices, vectors),
     "each_form": (rng.normal(size=(2, PARTS, SIZE, SIZE)), vectors),
     "each_dot": (rng.normal(size=(2, PARTS, SIZE)), vectors),
@@ -68,7 +70,7 @@ def test_loops_equal_array_expressions(name) -> None:
     homes = (linear, nonnegative, physical)
     expression = next(getattr(each, name) for each in homes if hasattr(each, name))
     given = GIVEN[name]
-    ours, theirs = ([array.copy() for array in given] for _ in range(2))
+    ours, theirs = ([np.copy(array) for array in given] for _ in range(2))
     np.testing.assert_array_equal(getattr(loops, name)(*ours), expression(*theirs))
     for each, other, before in zip(ours, theirs, given, strict=True):
         np.testing.assert_array_equal(each, other)

@@ -21,7 +21,7 @@ from math import erfc, exp, pi, sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import LARGEST, MATURE, Array, BoolArray, LearnerState
-from cans.learning.arithmetic.linear import norms, times
+from cans.learning.arithmetic.linear import any_exceeds, norms, times
 
 LEVEL = 3.0
 """Milliseconds up to which disturbances are no share of latency: `physical.FLOOR_MS`."""
@@ -111,9 +111,8 @@ def tells_of_a_choice(state: LearnerState, device: int, part: int, patience: flo
     """Whether a device knows much more of some choice than the pool: also a determinant criterion,
     of the model in which every choice stands for itself; see `exchange.patience`."""
     choices = state.choices
-    known = choices.synced[device, part, 0]
-    more = choices.local[device, part, 0] > patience * DIFFERENT * known
-    return bool(np.count_nonzero(more) > 0)
+    observed, known = choices.local[device, part, 0], choices.synced[device, part, 0]
+    return any_exceeds(observed, known, patience * DIFFERENT)
 
 
 # --- estimate ------------------------------------------------------------------------------------

@@ -95,6 +95,11 @@ def inverse_root(matrix: Array) -> Array:
     return both[:, size:].copy()
 
 
+def any_exceeds(values: Array, others: Array, times_as_much: float) -> bool:
+    """Whether one of the values is more than so many times the other of its place."""
+    return bool(np.count_nonzero(values > times_as_much * others) > 0)
+
+
 # --- several systems at once ---------------------------------------------------------------------
 # The compiled engine has loops in the place of these, which add in the same order (`loops.py`).
 

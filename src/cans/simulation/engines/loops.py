@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
+from cans.learning.arithmetic.linear import TIE
 
 
 def times(matrix: Array, vector: Array) -> Array:
@@ -84,6 +85,24 @@ def inverse_root(matrix: Array) -> Array:
 
 def inverse_from(lower: Array) -> Array:
     return squared(triangle_inverse(lower))
+
+
+def any_exceeds(values: Array, others: Array, times_as_much: float) -> bool:
+    for place in range(values.shape[0]):  # noqa: SIM110 (numba compiles no generators in `any`)
+        if values[place] > times_as_much * others[place]:
+            return True
+    return False
+
+
+def lowest(scores: Array) -> tuple[int, bool]:
+    best = scores[scores.argmin()]
+    limit, first, close = best + TIE * abs(best), -1, 0
+    for choice in range(scores.shape[0]):
+        if scores[choice] <= limit:
+            close += 1
+            if first < 0:
+                first = choice
+    return max(first, 0), close > 1
 
 
 def each_solution(roots: Array, vectors: Array) -> Array:
