@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import cans
 from cans.learning.constraints import Constraints
+from cans.live.device.agent import Agent
 from cans.live.device.staying import Staying
 from live.running import Running, running, terms
 from program.networks import classifier, picture, served
@@ -78,6 +80,27 @@ def test_every_report_can_be_had(device: cans.Device) -> None:
         assert result.report.answered_by == "device"
         assert result.report.total_ms > 0
         assert result.report.point == device.model.last
+
+
+def test_a_report_counts_from_the_call_and_the_run_alone_is_learned(device: cans.Device) -> None:
+    stays(device)
+    found, running = of(device), device._running_agent
+
+    def slow() -> Agent:
+        time.sleep(0.1)
+        return running()
+
+    device._running_agent = slow
+    while True:  # the agent may look just now, and then there is no permit
+        device.infer({"x": picture(0)})
+        if found.unlearned:
+            break
+    stayed = found._unlearned[-1]
+    device._running_agent = running
+    last = device.last
+    assert last is not None
+    assert last.total_ms >= 100.0
+    assert stayed.end - stayed.begun < 0.1
 
 
 def test_answers_are_the_models_from_many_threads(model: Path, device: cans.Device) -> None:

@@ -89,13 +89,14 @@ class Agent(Thread):
         return self._local and 2.0 * self._requests.times.rest(0) < job.deadline - monotonic()
 
     def answer(self, job: Job) -> dict[str, Array]:
-        """Play a request and leave what there is to learn from it to the agent."""
+        """Play a request and leave what there is to learn from it to the agent, who is not woken
+        yet: it would take the interpreter from the caller, whose answer is there."""
         job.hurry = self._hurry
-        outputs = self.stay(job.inputs, job)
+        outputs = self.stay(job.inputs, job.called, job)
         if outputs is not None:
             self._last = job
             return outputs
-        job.hurry = None
+        job.hurry = self._turns.wake_agent
         if self._staying.unlearned:
             self._hurry()
         server: int | None = None
@@ -105,25 +106,26 @@ class Agent(Thread):
             with self._turns.turn(job.deadline):
                 server = self._session.server
                 played = self._requests.begin(job, server, self._session.why_not)
-                if isinstance(played, Round):
-                    self._turns.leave_to_agent(partial(self._learn_in_turn, played))
             if isinstance(played, Asked):
                 played = self._requests.finish(played)
-                self._turns.leave_to_agent(partial(self._learn_in_turn, played))
+            self._last = job
+            job.answered = perf_counter()
+            self._turns.leave(partial(self._learn_in_turn, played))
         except Abandoned:
             raise DeadlineExceeded("no answer in time") from None
         except CansError as error:
-            self._turns.leave_to_agent(partial(self._session.judge, server, error))
+            self._turns.leave(partial(self._session.judge, server, error))
             raise
         finally:
             self._requests.abandonment.end()
             self._playing.discard(id(job))
-        self._last = job
         return played.outputs
 
-    def stay(self, inputs: Arrays, job: Job | None = None) -> dict[str, Array] | None:
+    def stay(
+        self, inputs: Arrays, called: float, job: Job | None = None
+    ) -> dict[str, Array] | None:
         """The answer of a device that stays local, without a turn; None: it needs one."""
-        return self._staying.run(inputs, self._session.server, job)
+        return self._staying.run(inputs, self._session.server, called, job)
 
     # --- the thread ---
 

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from random import uniform
 from threading import Lock, RLock
-from time import monotonic
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
@@ -313,24 +313,33 @@ class Device:
 
     def infer(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> dict[str, Array]:
         """The model's outputs for these inputs: from the server or from here, by the deadline."""
+        called = perf_counter()
         if deadline_ms is None and isinstance(inputs, dict):
             with self._handover:
-                outputs = self._running_agent().stay(inputs)
+                outputs = self._running_agent().stay(inputs, called)
             if outputs is not None:
                 return outputs
-        return self.run(inputs, deadline_ms).outputs
+        return self._run(inputs, deadline_ms, called).outputs
 
     def run(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> Result:
         """The same with a report of how the answer came about."""
-        agent, job = self._running_agent(), self._job(inputs, deadline_ms)
+        return self._run(inputs, deadline_ms, perf_counter())
+
+    def _run(self, inputs: Arrays | Array, deadline_ms: float | None, called: float) -> Result:
+        agent, job = self._running_agent(), self._job(inputs, deadline_ms, called)
         if agent.has_time_for(job):
-            return Result(self._answer(job), job)
+            try:
+                return self._result(job)
+            finally:
+                self._wake_agent()
+        played = self._workers.submit(self._result, job)
         try:
-            left = max(job.deadline - monotonic(), 0.0)
-            return Result(self._workers.submit(self._answer, job).result(left), job)
+            return played.result(max(job.deadline - monotonic(), 0.0))
         except FutureTimeout:
             job.given_up.set()
             raise DeadlineExceeded(_LATE) from None
+        finally:
+            played.add_done_callback(self._wake_agent)
 
     async def ainfer(
         self, inputs: Arrays | Array, deadline_ms: float | None = None
@@ -340,17 +349,19 @@ class Device:
 
     async def arun(self, inputs: Arrays | Array, deadline_ms: float | None = None) -> Result:
         """`run` for `await`."""
+        called = perf_counter()
         self._running_agent()
-        job = self._job(inputs, deadline_ms)
-        played = self._workers.submit(self._answer, job)
+        job = self._job(inputs, deadline_ms, called)
+        played = self._workers.submit(self._result, job)
         try:
             async with asyncio.timeout(max(job.deadline - monotonic(), 0.0)):
-                return Result(await asyncio.wrap_future(played), job)
+                return await asyncio.wrap_future(played)
         except TimeoutError:
             raise DeadlineExceeded(_LATE) from None
         finally:
             if not played.done() or played.cancelled():
                 job.given_up.set()
+            played.add_done_callback(self._wake_agent)
 
     def stream(
         self,
@@ -366,22 +377,28 @@ class Device:
                       min(in_flight, _MOST_IN_FLIGHT), latest)  # fmt: skip
 
     def _started(self, inputs: Arrays | Array, deadline_ms: float | None) -> Future[Result]:
+        called = perf_counter()
         self._running_agent()
-        job = self._job(inputs, deadline_ms)
-        return self._workers.submit(lambda: Result(self._answer(job), job))
+        played = self._workers.submit(self._result, self._job(inputs, deadline_ms, called))
+        played.add_done_callback(self._wake_agent)
+        return played
 
-    def _answer(self, job: Job) -> dict[str, Array]:
+    def _result(self, job: Job) -> Result:
+        """What the caller is to have, and then the agent is to be woken."""
         with self._handover:
-            return self._running_agent().answer(job)
+            return Result(self._running_agent().answer(job), job)
 
-    def _job(self, inputs: Arrays | Array, deadline_ms: float | None) -> Job:
+    def _wake_agent(self, _: object = None) -> None:
+        self._turns.wake_agent()
+
+    def _job(self, inputs: Arrays | Array, deadline_ms: float | None, called: float) -> Job:
         if not isinstance(inputs, dict):
             if len(self.model.inputs) != 1:
                 names = ", ".join(each.name for each in self.model.inputs)
                 raise InputError(f"this model has several inputs, give a dict of: {names}")
             inputs = {self.model.inputs[0].name: np.asarray(inputs)}
         milliseconds = self.options.deadline_ms if deadline_ms is None else deadline_ms
-        return Job(inputs, monotonic() + milliseconds / 1e3)
+        return Job(inputs, monotonic() + milliseconds / 1e3, called)
 
     def settle(self, seconds: float = 10.0) -> None:
         """Wait until all that was observed is learned, and the server has acknowledged what was

@@ -171,15 +171,15 @@ class Requests:
 
     def stayed(self, stayed: Stayed) -> Round:
         """A run by a permit, as one that had a turn."""
-        permit, called, end, alone, job = stayed
+        permit, called, begun, end, alone, job = stayed
         job = job or Job({}, inf, called)
-        job.begun, job.rows = called, permit.rows
-        self.times.ran_whole(end - called)
+        job.begun, job.answered, job.rows = begun, end, permit.rows
+        self.times.ran_whole(end - begun)
         settled = alone and not self._model.executor.building
-        milliseconds = (end - called) * 1e3
+        milliseconds = (end - begun) * 1e3
         measured = Measured(milliseconds if settled else None, 0.0, 0.0, milliseconds, 0.0)
         explain = partial(
-            self._explainer.report, job, permit.choice, permit.why, measured, note="", end=end,
+            self._explainer.report, job, permit.choice, permit.why, measured, note="",
             point=self._model.last, front_ms=milliseconds,
         )  # fmt: skip
         return Round(job, {}, permit.choice, measured, explain, self._model.last)
@@ -295,7 +295,7 @@ class Requests:
         link_ms, server_ms = parted(took_ms, reply.compute_ms, reply.queue_ms)
         explain = partial(
             self._explainer.report, asked.job, asked.choice, asked.why, measured, note=note,
-            end=end, answered_by=self._contact.links[asked.server].server,
+            answered_by=self._contact.links[asked.server].server,
             front_ms=asked.front.seconds * 1e3 + asked.encoding_ms,
             link_ms=nan if link_ms is None else link_ms,
             server_ms=nan if server_ms is None else reply.compute_ms + reply.queue_ms,
@@ -360,7 +360,7 @@ class Requests:
             raise DeadlineExceeded("this device could not finish in time")
         measured = Measured(asked.front_ms, None, None, (end - asked.job.begun) * 1e3)
         explain = partial(
-            self._explainer.report, asked.job, asked.choice, asked.why, measured, end=end,
+            self._explainer.report, asked.job, asked.choice, asked.why, measured,
             note=_left_early(own), front_ms=asked.front.seconds * 1e3,
             fallback=str(failure), bytes_up=asked.request.nbytes,
         )  # fmt: skip
@@ -389,7 +389,7 @@ class Requests:
         front_ms = run.steady_seconds * 1e3 if run.settled else None
         measured = Measured(front_ms, elsewhere, elsewhere, (end - job.begun) * 1e3, elsewhere)
         explain = partial(
-            self._explainer.report, job, choice, why, measured, note=_left_early(run), end=end,
+            self._explainer.report, job, choice, why, measured, note=_left_early(run),
             point=run.point, front_ms=run.seconds * 1e3,
         )  # fmt: skip
         return Round(job, run.outputs, choice, measured, explain, self._local.first_stop)

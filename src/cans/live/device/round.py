@@ -26,10 +26,11 @@ class Job:
     deadline: float  # on the monotonic clock
     called: float = field(default_factory=perf_counter)
     begun: float = 0.0  # when its turn came, by the performance counter as `called`
+    answered: float = 0.0  # when its caller was handed the answer; before the agent learns of it
     rows: PartitionTable | None = None  # the learner's, for inputs of this size; None: all alike
     given_up: threading.Event = field(default_factory=threading.Event)
     report: Future[Report] = field(default_factory=Future)
-    hurry: Callable[[], None] | None = None  # has the agent write the report; None: it does anyway
+    hurry: Callable[[], None] | None = None  # has the agent write the report at once
     wanted: bool = False  # somebody asks for it
 
     def explained(self) -> Report:

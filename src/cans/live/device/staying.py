@@ -56,6 +56,7 @@ class Stayed(NamedTuple):
 
     permit: Permit
     called: float  # by the performance counter
+    begun: float  # when the model began to run
     end: float
     alone: bool  # nothing else ran or was built: it took as long as it takes
     job: Job | None  # None: nobody will ask for its report
@@ -82,7 +83,9 @@ class Staying:
         """Whether there are runs that the agent has not looked at, or will be."""
         return bool(self._unlearned or self._running)
 
-    def run(self, inputs: Arrays, server: int | None, job: Job | None) -> dict[str, Array] | None:
+    def run(
+        self, inputs: Arrays, server: int | None, called: float, job: Job | None
+    ) -> dict[str, Array] | None:
         """The outputs by a permit; None: there is none for this request, it needs a turn."""
         permit = self._permit
         if permit is None or permit.server != server or not permit.fits(inputs):
@@ -93,13 +96,13 @@ class Staying:
             self._left -= 1
             self._begun += 1
             self._running += 1
-            others, begun = self._running - 1, self._begun
-        called = perf_counter()
+            others, number = self._running - 1, self._begun
+        begun = perf_counter()
         try:
             outputs = permit.run(inputs)
             end = perf_counter()
-            alone = not others and begun == self._begun
-            self._unlearned.append(Stayed(permit, called, end, alone, job))
+            alone = not others and number == self._begun
+            self._unlearned.append(Stayed(permit, called, begun, end, alone, job))
         finally:
             with self._lock:
                 self._running -= 1

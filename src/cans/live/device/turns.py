@@ -53,6 +53,7 @@ class Turns:
         with self._lock:
             before = self._left
             self._callers.append(caller)
+            self._changed()  # whoever waits for the agent wakes it
             try:
                 came = caller.wait_for(
                     lambda: self.closed or self._is_turn_of(caller, before), deadline - monotonic()
@@ -98,8 +99,21 @@ class Turns:
 
     def leave_to_agent(self, work: Work) -> None:
         with self._lock:
-            self._left += 1
-            self._bookkeeping.append(work)
+            self._leave(work)
+            self._changed()
+
+    def leave(self, work: Work) -> None:
+        """The same; the agent may sleep on until `wake_agent`, or until a caller waits for it."""
+        with self._lock:
+            self._leave(work)
+
+    def _leave(self, work: Work) -> None:
+        self._left += 1
+        self._bookkeeping.append(work)
+
+    def wake_agent(self) -> None:
+        """If something is left to it."""
+        with self._lock:
             self._changed()
 
     def next(self, seconds: float | None) -> tuple[list[Work], list[Event]]:

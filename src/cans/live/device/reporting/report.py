@@ -83,9 +83,9 @@ class Explainer:
 
     def report(
         self, job: TimedJob, choice: Choice | None, why: Why, measured: Measured, *, note: str,
-        end: float, point: int | None = None, **more: Any,
+        point: int | None = None, **more: Any,
     ) -> Report:  # fmt: skip
-        """`end`: when the answer was there, by the performance counter."""
+        """Of a job whose caller has its answer."""
         learner = self._experience.learner
         if point is None:
             point = self._model.last if choice is None else choice.point
@@ -109,7 +109,7 @@ class Explainer:
         report = Report(
             number=self._experience.state.inferences + 1, point=point,
             point_name=self._model.points[point].name, why=why() + note,
-            wait_ms=(job.begun - job.called) * 1e3, total_ms=(end - job.called) * 1e3,
+            wait_ms=(job.begun - job.called) * 1e3, total_ms=(job.answered - job.called) * 1e3,
             learned=measured.front_ms is not None,
             predictions=predictions, measured=self._measured_ms.copy(), table=table,
             **{**fields, **more},
@@ -120,12 +120,15 @@ class Explainer:
 
 
 class TimedJob(Protocol):
-    """When a request was made, and when its turn came, by the performance counter."""
+    """When a request was made, its turn came and its caller had the answer, by the performance
+    counter."""
 
     @property
     def called(self) -> float: ...
     @property
     def begun(self) -> float: ...
+    @property
+    def answered(self) -> float: ...
 
 
 def reason(choice: Choice, mean: Array, table: PartitionTable, charge: Array | None = None) -> str:
