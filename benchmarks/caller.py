@@ -1,7 +1,8 @@
 """What the caller of a device waits on a slow link, against the same choice without learning.
 
-Two devices behind one proxy of 60 ms round trip, default options, take the same fixed choice,
-requests one after the other, in alternating blocks; one of them learns, the other does not.
+Two devices behind one link of 60 ms round trip, default options, take the same fixed choice,
+requests one after the other, in alternating blocks; one of them learns, the other does not. The
+link and the server are processes of their own, as they are to a user.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fleet_server import Served
+from benchmarks.slow_link import SlowLink
 
 ROUND_TRIP_S = 0.06
 BLOCKS, PER_BLOCK = 12, 20
@@ -23,7 +25,6 @@ BAR_REPORT_MS = 1.0
 
 def run(blocks: int = BLOCKS, per_block: int = PER_BLOCK) -> dict[str, Any]:
     """Quantiles of what callers waited, and how far reports were off."""
-    from tests.live.proxy import Proxy
     from tests.live.toy import example, toy
 
     from cans.live.device.hooked import HookedDevice as Device
@@ -31,13 +32,13 @@ def run(blocks: int = BLOCKS, per_block: int = PER_BLOCK) -> dict[str, Any]:
 
     waited: dict[str, list[float]] = {"learning": [], "not_learning": []}
     off: list[float] = []
+    inputs = example()
     with tempfile.TemporaryDirectory() as folder:
         served = Served("cans", Path(folder))
-        proxy = Proxy(served.port)
-        proxy.reply_delay = ROUND_TRIP_S
+        link = SlowLink(served.port, ROUND_TRIP_S)
         devices = {
             name: Device(
-                proxy.address, toy(block_seconds=0.05), "bench", state=Path(folder) / name, seed=1,
+                link.address, toy(block_seconds=0.05), "bench", state=Path(folder) / name, seed=1,
                 hooks=Hooks(force=0, learning=name == "learning"),
             )
             for name in waited
@@ -46,14 +47,14 @@ def run(blocks: int = BLOCKS, per_block: int = PER_BLOCK) -> dict[str, Any]:
             for name in list(waited)[:: -1 if block % 2 else 1]:
                 for _ in range(per_block):
                     start = time.perf_counter()
-                    result = devices[name].run(example())
+                    result = devices[name].run(inputs)
                     took = (time.perf_counter() - start) * 1e3
                     if block:  # the first one warms up
                         waited[name].append(took)
                         off.append(abs(took - result.report.total_ms))
         for device in devices.values():
             device.close()
-        proxy.close()
+        link.close()
         served.stop()
     quantiles = {
         label: {name: float(np.quantile(each, share)) for name, each in waited.items()}
