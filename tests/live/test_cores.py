@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from cans.learning.part import PartRecord
 from cans.live.device.local import Exits, confidence, parse_exit
 from cans.live.device.options import DeviceOptions
 from cans.live.device.servers.route import BreakerSettings, CircuitBreaker, Route
-from cans.live.device.start.statefile import StateFile, free_slot
+from cans.live.device.start.statefile import StateFile, StateWriter, free_slot
 from cans.live.device.timing import LocalTimes
 from cans.live.server.admission import Admission, Ticket
 from cans.live.wire.state import DeviceState, RefusedUploads, read, written
@@ -295,6 +296,31 @@ def test_state_files(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"CANSv1\nrubbish")
     assert file.load() is None
     assert (tmp_path / "state.damaged").exists()
+    file.close()
+
+
+def kept(file: StateFile) -> bytes:
+    state = file.load()
+    assert state is not None
+    return written(state)
+
+
+def test_a_state_is_written_when_it_is_said_or_must_be_safe(tmp_path: Path) -> None:
+    file, safe = StateFile(tmp_path), threading.Event()
+    writer = StateWriter(file, safe.set)
+    writer.keep(some_state(1), durable=False)
+    assert writer.unwritten
+    assert file.load() is None
+    writer.write()
+    assert not writer.unwritten
+    assert kept(file) == written(some_state(1))
+    writer.keep(some_state(2), durable=True)
+    assert safe.wait(10)
+    assert not writer.unwritten
+    assert kept(file) == written(some_state(2))
+    writer.keep(some_state(3), durable=False)
+    writer.close()
+    assert kept(file) == written(some_state(3))
     file.close()
 
 

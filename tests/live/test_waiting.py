@@ -30,6 +30,7 @@ def device(tmp_path: Path) -> Iterator[Device]:
         Device(server.address, toy(), state=tmp_path, hooks=Hooks(force=0)) as found,
     ):
         found.run(example())
+        found.settle()
         yield found
 
 
@@ -162,6 +163,50 @@ def test_an_answer_that_nobody_took_is_learned_from_when_the_device_closes(
         await answer
 
     asyncio.run(main())
+
+
+# --- the disk ---
+
+
+def test_the_next_request_does_not_wait_for_the_disk(device: Device) -> None:
+    file = device._file
+    assert file is not None
+    file.keep = slowly(file.keep)  # type: ignore[method-assign]
+    device.run(example())
+    report = device.run(example()).report
+    assert report.wait_ms < SLOW_S * 1e3 / 2
+
+
+def test_what_was_learned_is_soon_on_the_disk(device: Device) -> None:
+    file = device._file
+    assert file is not None
+    device.run(example())
+    until = time.monotonic() + 10
+    while True:
+        kept = file.load()
+        if kept is not None and kept.inferences == 2:
+            break
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_killed_device_loses_one_observation_at_most(device: Device) -> None:
+    """Everything before the last one is on the disk when more is learned."""
+    file, learn = device._file, device._experience._learn
+    assert file is not None
+    on_disk: list[int] = []
+
+    def learned(*arguments: Any) -> Any:
+        kept = file.load()
+        assert kept is not None
+        on_disk.append(kept.inferences)
+        return learn(*arguments)
+
+    device._experience._learn = learned  # type: ignore[method-assign]
+    for _ in range(10):
+        device.run(example())
+    device.settle()
+    assert on_disk == list(range(1, 11))
 
 
 # --- turns ---

@@ -36,6 +36,7 @@ from cans.models.run import background
 
 _log = logging.getLogger(__name__)
 _LOOKING_SECONDS = 1.0  # for a look at what was run
+_CALLERS_FIRST_SECONDS = 0.005  # in which whoever waited for the agent chooses and sends
 
 
 class Agent(Thread):
@@ -143,6 +144,9 @@ class Agent(Thread):
                     self._guarded(self._experience.learner.get_ready)
             finally:
                 self._turns.worked()
+            if self._experience.unwritten:  # before more is learned: a kill costs one observation
+                self._turns.callers_first(_CALLERS_FIRST_SECONDS)
+                self._guarded(self._experience.write)
             if self._turns.closed and not (self._playing or self._staying.unlearned):
                 until = until or monotonic() + self._patience
                 if self._turns.all_learned and (monotonic() > until or not self._unsettled()):

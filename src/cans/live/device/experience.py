@@ -308,8 +308,18 @@ class Experience:
         """Whether there are uploads that may not be sent before they are safe."""
         return self.owes and (self._writer.waits or self._lasting)
 
+    @property
+    def unwritten(self) -> bool:
+        """Whether something was learned that is not on the disk."""
+        return self._writer.unwritten
+
+    def write(self) -> None:
+        """Have on the disk what was kept. Safe to call while others use the learner."""
+        self._writer.write()
+
     def save(self) -> None:
         self._keep(lasting=False)
+        self.write()
 
 
 def check_table(table: PartitionTable, model: SplitModel) -> None:

@@ -136,6 +136,12 @@ class Turns:
             self._working = 0
             self._changed()
 
+    def callers_first(self, seconds: float) -> None:
+        """Wait so long, or until the agent has something to do: what it does next takes the
+        interpreter from those who waited for it."""
+        with self._lock:
+            self._agent.wait_for(self._something_to_do, seconds)
+
     @property
     def all_learned(self) -> bool:
         """Whether nothing is left to the agent, also nothing that came while it worked."""

@@ -4,8 +4,8 @@ The server's terms are in a file beside it (`welcome`): they are large, and chan
 says something new, not with every inference.
 
 A replaced file survives a killed process without an fsync; what must also survive a power cut (a
-sequence number that is about to be used) gets one, in a thread of its own: no request waits for a
-disk, an upload waits until its number is safe.
+sequence number that is about to be used) gets one, in a thread of its own. No request waits for a
+disk: the agent writes when callers have gone on. An upload waits until its number is safe.
 """
 
 from __future__ import annotations
@@ -29,25 +29,38 @@ _RETRY_SECONDS = 1.0
 
 
 class StateWriter:
-    """Keeps the latest state: written at once, and made safe from a power cut in the background."""
+    """Keeps the latest state: written when that is asked for, and in the background where it must
+    be safe from a power cut."""
 
     def __init__(self, file: StateFile, when_safe: Callable[[], None]) -> None:
         self._file = file
         self._when_safe = when_safe
         self._condition = Condition()
-        self._unwritten: DeviceState | None = None  # the disk did not take it: tried again
+        self._unwritten: DeviceState | None = None  # the latest, unless the disk has it
+        self._failing = False  # the disk did not take the last one: tried again
         self._asked = self._safe = 0  # how often something had to be made safe, and was
         self._closed = False
         self._thread = Thread(target=self._main, name="cans-state", daemon=True)
         self._thread.start()
 
     def keep(self, state: DeviceState, durable: bool) -> None:
-        """Write this state; `durable`: from now on it `waits`, until the state is safe."""
+        """Take this state, to be written by `write`; `durable`: at once, and it `waits` until the
+        state is safe."""
         with self._condition:
-            self._write(state)
+            self._unwritten = state
             if durable:
                 self._asked += 1
                 self._condition.notify_all()
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether a killed process would lose something."""
+        return self._unwritten is not None
+
+    def write(self) -> None:
+        """Write the latest state, if the disk has another."""
+        with self._condition:
+            self._write()
 
     @property
     def waits(self) -> bool:
@@ -70,10 +83,9 @@ class StateWriter:
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._closed or self.waits)
+                self._write()
                 if not self.waits:
                     return
-                if self._unwritten is not None:
-                    self._write(self._unwritten)
                 asked = self._asked
                 written = self._unwritten is None
             if written and self._sync():
@@ -87,14 +99,16 @@ class StateWriter:
                     return
                 self._condition.wait_for(lambda: self._closed, _RETRY_SECONDS)
 
-    def _write(self, state: DeviceState) -> None:
+    def _write(self) -> None:
+        if self._unwritten is None:
+            return
         try:
-            self._file.keep(state)
-            self._unwritten = None
+            self._file.keep(self._unwritten)
+            self._unwritten, self._failing = None, False
         except OSError as error:
-            if self._unwritten is None:
+            if not self._failing:
                 _log.error("cannot keep the state", extra={"reason": str(error)})
-            self._unwritten = state
+            self._failing = True
 
     def _sync(self) -> bool:
         try:
