@@ -137,10 +137,11 @@ class Turns:
             self._changed()
 
     def callers_first(self, seconds: float) -> None:
-        """Wait so long, or until the agent has something to do: what it does next takes the
-        interpreter from those who waited for it."""
+        """Where somebody has waited for the agent, wait so long, or until it has something to do:
+        what it does next would take the interpreter from them."""
         with self._lock:
-            self._agent.wait_for(self._something_to_do, seconds)
+            if self._callers or self._taken:
+                self._agent.wait_for(self._something_to_do, seconds)
 
     @property
     def all_learned(self) -> bool:
