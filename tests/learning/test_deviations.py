@@ -228,7 +228,7 @@ def test_looks_become_rarer() -> None:
             earned[0, 0] = 0.0  # taken
         learner.observe(4, Latencies(*(float(ms[4]) for ms in truth)), float(t))
     early, late = sum(turns[:200]), sum(turns[200:])
-    assert 0 < late < early <= 3 * 2.5 * (2 * 200) ** (1 / 3)
+    assert 0 < late < early <= 3 * deviations.CURIOSITY * (2 * 200) ** (1 / 3)
     waiting = [deviations.its_turn(learner._state, 0) for _ in range(100)]
     assert not any(waiting)  # nothing was observed
     for t in range(100):
