@@ -851,6 +851,15 @@ def outlook(part):
     return mean, (tau * part.mean) ** 2 * left, noise
 
 
+def no_better(parts, pick):
+    """No less work for device and server than the pick has, and no shorter under way."""
+    beaten = parts[LINK].mean >= parts[LINK].mean[pick]
+    for part in (parts[FRONT], parts[SERVER]):
+        more = part.x[:, part.x[pick] > 0] >= part.x[pick][part.x[pick] > 0]
+        beaten = beaten & more.all(axis=1)
+    return beaten
+
+
 def misleading(server):
     """Hardly any work for a server that little is known of."""
     young = worth(server.copy) < server.x.shape[1] + 20
@@ -866,10 +875,11 @@ def look(parts, pick):
     variance, noise = (sum(each[i] for each in outlooks) for i in (1, 2))
     best = max(mean[pick], seen_of(parts)[pick])
     allowed = affordable(parts, mean) & ~too_slow(parts, best) & ~misleading(parts[SERVER])
+    allowed = allowed & ~no_better(parts, pick)
     gains = {}
     for p in range(len(mean)):
         worse, square = mean[p] - mean[pick], max(variance[p], 1e-12)
-        if p != pick and allowed[p] and worse <= 0.2 * mean[pick]:
+        if allowed[p] and worse <= 0.2 * mean[pick]:
             for looks in (1, 16):
                 told = square / sqrt(square + noise[p] / looks)
                 saved = told * norm.pdf(worse / told) - worse * norm.sf(worse / told)

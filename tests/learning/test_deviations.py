@@ -570,3 +570,73 @@ def test_statistics_of_another_number_of_choices_add_up() -> None:
     assert (few + none).equals(few)
     assert not few.equals(more)
     assert policy_named("cans-no-deviations") is STRAIGHT
+
+
+# --- what physics and reason bound ---------------------------------------------------------------
+
+
+def bent_state() -> LearnerState:
+    """Of a device whose choices deviate from their lines."""
+    state = taught()._state
+    state.choices.spread[0] = [0.2, 0.0, 0.2]
+    return state
+
+
+def test_what_has_more_work_bounds_what_has_less_from_above() -> None:
+    """Of a choice that nobody played a bent line may say anything; physics does not."""
+    state = bent_state()
+    kappa, width = state.physics.kappa, state.choices.width[0, 2]
+    state.mean[0, 2] = [20.0, 90.0, 18.0, 15.0, 12.0, 9.0, 6.0, 3.0, 0.0]
+    width[:] = 0.5
+    width[1] = 40.0  # it was never seen
+    physical.bound(state, 0, 2)
+    mean, low = state.mean[0, 2], state.physics.low[0, 2]
+    assert mean[1] == pytest.approx(20.0 + 0.5 * kappa), "the whole back-end takes no less"
+    assert low[1] == pytest.approx(18.0 - 0.5 * kappa), "the next one takes no more"
+    assert state.choices.width[0, 2, 1] == pytest.approx((mean[1] - low[1]) / kappa)
+    assert mean[[0, 2, 3]].tolist() == [20.0, 18.0, 15.0]
+
+
+def test_what_is_open_of_two_parts_is_less_than_the_sum() -> None:
+    state = bent_state()
+    state.mean[0] = 10.0
+    state.physics.low[0] = [[7.0] * 9, [10.0] * 9, [6.0] * 9]
+    np.testing.assert_allclose(physical.lower_bounds(state, 0), 30.0 - 5.0)
+    state.physics.low[0, 1] = 12.0  # physics says more than the mean
+    np.testing.assert_allclose(physical.lower_bounds(state, 0), 32.0 - 5.0)
+    state.choices.spread[0] = 0.0
+    np.testing.assert_allclose(physical.lower_bounds(state, 0), 7.0 + 12.0 + 6.0)
+
+
+def test_a_link_is_not_tried_for_its_uncertainty_alone() -> None:
+    """What is under way for three times the best's worst case is out, however low its bound."""
+    state = taught()._state
+    state.mean[0], state.physics.low[0], state.choices.width[0] = 0.0, 0.0, 0.0
+    state.mean[0, 0, 8] = 10.0
+    state.mean[0, 1, :8] = 29.0
+    assert not np.isinf(physical.physical_scores(state, 0)[0])
+    state.mean[0, 1, 0] = 31.0
+    scores = physical.physical_scores(state, 0)
+    assert np.isinf(scores[0])
+    assert not np.isinf(scores[8])
+    state.choices.width[0, 0, 8] = 1.0  # then the best may take 12 ms
+    assert not np.isinf(physical.physical_scores(state, 0)[0])
+
+
+def test_nothing_is_looked_at_that_cannot_be_better() -> None:
+    """The same front-end as local has, and a way to a server besides."""
+    state = taught()._state
+    beaten = deviations.no_better(state, 0, 8)
+    assert beaten.tolist() == [False] * 8 + [True]
+    state.physics.floor[0, 8, 7] = 1.0
+    assert deviations.no_better(state, 0, 8).tolist() == [False] * 7 + [True, True]
+    assert not deviations.no_better(state, 0, 3)[[2, 4]].any()
+
+
+def test_a_server_that_little_is_known_of_is_not_judged_by_hardly_any_work() -> None:
+    state = taught()._state
+    state.mean[0, 2] = [100.0, 50.0, 20.0, 10.0, 5.0, 3.0, 1.9, 0.1, 0.0]
+    state.synced[0, 2, -2] = 5.0
+    assert np.flatnonzero(deviations.misleading(state, 0)).tolist() == [6, 7]
+    state.synced[0, 2, -2] = 500.0
+    assert not deviations.misleading(state, 0).any()

@@ -46,6 +46,7 @@ GIVEN = {
         rng.random((PARTS, CHOICES, CHOICES)),
         rng.random(CHOICES) < 0.5,
     ),
+    "lowest_ceilings": (rng.random(CHOICES), np.eye(CHOICES) + (rng.random((7, 7)) < 0.3)),
     "highest_floors": (
         np.maximum(rng.normal(size=(PARTS, CHOICES)), 0.0),
         rng.random((3, PARTS, CHOICES)),

@@ -388,8 +388,8 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     near = physics.offered & (worse <= AT_MOST * mean[pick])
     best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
     slow = too_slow(state, device, charge, best)
-    near = near & affordable(state, device, mean) & ~slow & ~misleading(state, device)
-    near[pick] = False
+    near = near & affordable(state, device, mean) & ~slow
+    near = near & ~misleading(state, device) & ~no_better(state, device, pick)
     most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):
         if near[choice]:
@@ -402,6 +402,18 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     if found != pick:
         choices.earned[device, 0] = 0.0
     return found
+
+
+def no_better(state: LearnerState, device: int, pick: int) -> BoolArray:
+    """Choices that take no less than `pick` whatever a look finds, `pick` itself among them: they
+    have no less work for device and server, and are no shorter under way."""
+    beaten = np.ones(state.rows.shape[1], dtype=np.bool_)
+    for part in range(state.rows.shape[0]):
+        if not state.choices.bends[part]:
+            beaten = beaten & (state.mean[device, part] >= state.mean[device, part, pick])
+        elif state.informative[part, pick]:
+            beaten = beaten & (state.physics.floor[part, pick] >= 1.0)
+    return beaten
 
 
 def misleading(state: LearnerState, device: int) -> BoolArray:
