@@ -783,7 +783,8 @@ def choose(parts, viable):
     slow = too_slow(parts, expected[scores < inf].min())
     scores = np.where(slow | too_far(parts, mean, scores), inf, scores)
     pick = argmin(scores)
-    if parts[FRONT].asked or not its_turn(parts) or not mature(parts, 0):
+    drawn = all(worth(part.copy) >= part.x.shape[1] for part in parts)
+    if parts[FRONT].asked or not its_turn(parts) or not drawn:
         return pick
     parts[FRONT].asked = True
     return look(parts, pick)

@@ -326,6 +326,15 @@ def mature(state: LearnerState, device: int, beyond: float) -> bool:
     return True
 
 
+def every_line_drawn(state: LearnerState, device: int) -> bool:
+    """Whether every part, the link included, has an observation per feature. Before that a choice
+    is made for what is not known of it, and a look at what is known would only put that off."""
+    for part in range(state.rows.shape[0]):
+        if state.synced[device, part, -2] < state.dimension[part]:
+            return False
+    return True
+
+
 def too_slow(state: LearnerState, device: int, charge: Array, best: float) -> BoolArray:
     """Choices that were surely seen to take more than `TOO_MUCH` times the best: whatever a line
     says of them, they are not tried again. `charge` comes on top of each."""
@@ -372,7 +381,7 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     physics, choices = state.physics, state.choices
     if choices.earned[device, 2] > 0.0 or not its_turn(state, device):
         return pick
-    if not mature(state, device, 0.0):
+    if not every_line_drawn(state, device):
         return pick
     choices.earned[device, 2] = 1.0
     mean = state.mean[device].sum(axis=0) + charge
