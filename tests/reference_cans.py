@@ -432,9 +432,7 @@ class Pool:
         sigma_told, b_told, _, _ = sums(self.told, self.d)
         if worth(self.told) < self.d + 20 <= worth(self.rows):
             return True
-        if (
-            by_choice(self.rows, self.choices)[0] > 4 * by_choice(self.told, self.choices)[0]
-        ).any():
+        if self.choices_are_news():
             return True
         theta = nonnegative(sigma, b, self.ridge)
         variance, before, now = noise(self.rows, theta), worth(self.told), worth(self.rows)
@@ -444,6 +442,20 @@ class Pool:
                 return True
         step = theta - nonnegative(sigma_told, b_told, self.ridge)
         return step @ sigma_told @ step > max(self.d * variance, 0.1**2 * before)
+
+    def choices_are_news(self):
+        """Four times as much is known of a choice, and that could matter."""
+        told, now = by_choice(self.told, self.choices), by_choice(self.rows, self.choices)
+        for p in range(self.choices):
+            if now[0][p] <= 4 * told[0][p]:
+                continue
+            if told[0][p] < 4:
+                return True
+            before, after = told[1][p] / told[0][p], now[1][p] / now[0][p]
+            error = sqrt(max(told[2][p] / told[0][p] - before**2, 0.0) / (told[0][p] - 1))
+            if max(error, abs(after - before)) > max(0.01 * abs(before), 0.1):
+                return True
+        return False
 
     def past_at(self, level):
         n = sum(row.worth for row in self.rows)
@@ -505,7 +517,7 @@ class Part:
     variance: np.ndarray | float = 0.0  # ... and how uncertain it is
     earned: float = 0.0  # towards a look of its device ...
     earned_with: int = 0  # ... with so many observations of its own
-    asked: bool = False  # for a look since the last estimate
+    considered: int = 0  # observations when a look was last considered
 
     def observe(self, x, y, choice=None):
         if not x.any():
@@ -709,11 +721,11 @@ class Part:
             )
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean, self.width = mean * self.pace, self.numbers.kappa * width
-        self.bound()
+        self.bound(left)
         return True
 
-    def bound(self):
-        """What has more work takes no less."""
+    def bound(self, left):
+        """What has more work takes no less; who is known worse has no say."""
         x, d = self.x, self.x.shape[1]
         lower, upper = np.maximum(self.mean - self.width, 0.0), self.mean + self.width
         self.lower = lower.copy()
@@ -722,8 +734,10 @@ class Part:
             return x[q].any() and all(x[p, j] >= x[q, j] for j in range(d) if x[q, j] > 0)
 
         for p in range(len(x)):
-            less = [lower[q] for q in range(len(x)) if has_no_less(p, q)]
-            ceiling = min((upper[q] for q in range(len(x)) if has_no_less(q, p)), default=inf)
+            known = [q for q in range(len(x)) if left[q] <= left[p]]
+            less = [lower[q] for q in known if has_no_less(p, q)]
+            more = [upper[q] for q in known if q != p and has_no_less(q, p)]
+            ceiling = min(more, default=inf)
             self.lower[p] = min(max([lower[p], *less]), ceiling)
             if self.mean[p] > ceiling:
                 self.width[p] = min(self.width[p], ceiling - self.lower[p])
@@ -745,7 +759,6 @@ class Part:
 
 def estimate(parts):
     if any(part.stale for part in parts):
-        parts[FRONT].asked = False
         due = [part.estimate(mature(parts, 20)) and part.bends for part in parts]
         if any(due):
             for part in parts:
@@ -784,9 +797,8 @@ def choose(parts, viable):
     scores = np.where(slow | too_far(parts, mean, scores), inf, scores)
     pick = argmin(scores)
     drawn = all(worth(part.copy) >= part.x.shape[1] for part in parts)
-    if parts[FRONT].asked or not its_turn(parts) or not drawn:
+    if not its_turn(parts) or not drawn:
         return pick
-    parts[FRONT].asked = True
     return look(parts, pick)
 
 
@@ -817,7 +829,7 @@ def its_turn(parts):
     known = sum(part.observed() for part in bending)
     more = max(own - kept.earned_with, 0) * 10 / max(known, 1) ** (2 / 3)
     kept.earned, kept.earned_with = min(kept.earned + more, 1.0), own
-    return kept.earned >= 1.0
+    return kept.earned >= 1.0 and not kept.considered <= known <= 1.02 * kept.considered
 
 
 def suspicion(part):
@@ -888,6 +900,7 @@ def look(parts, pick):
                 gains[p] = max(gain, gains.get(p, -inf))
     best = max(gains, key=gains.get, default=pick)
     if gains.get(best, 0.0) <= 0.04 * mean[pick]:
+        parts[FRONT].considered = sum(part.observed() for part in bending)
         return pick
     parts[FRONT].earned = 0.0
     return best

@@ -589,12 +589,26 @@ def test_what_has_more_work_bounds_what_has_less_from_above() -> None:
     state.mean[0, 2] = [20.0, 90.0, 18.0, 15.0, 12.0, 9.0, 6.0, 3.0, 0.0]
     width[:] = 0.5
     width[1] = 40.0  # it was never seen
-    physical.bound(state, 0, 2)
+    physical.bound(state, 0, 2, left=np.array([0.1, 1.0, *[0.1] * 7]))
     mean, low = state.mean[0, 2], state.physics.low[0, 2]
     assert mean[1] == pytest.approx(20.0 + 0.5 * kappa), "the whole back-end takes no less"
     assert low[1] == pytest.approx(18.0 - 0.5 * kappa), "the next one takes no more"
     assert state.choices.width[0, 2, 1] == pytest.approx((mean[1] - low[1]) / kappa)
     assert mean[[0, 2, 3]].tolist() == [20.0, 18.0, 15.0]
+
+
+@pytest.mark.parametrize(("unseen", "guess"), [(5, 2.0), (6, 40.0)])
+def test_what_was_measured_is_not_bounded_by_what_a_line_says_of_others(unseen, guess) -> None:
+    """A line that is off makes hardly any work take hardly any time, or all of it: the choices next
+    to it, which were played, keep what was measured of them, and bound it."""
+    measured = np.array([20.0, 18.0, 16.0, 14.0, 12.0, 10.0, 8.0, 3.0, 0.0])
+    state, seen = bent_state(), np.arange(9) != unseen
+    state.mean[0, 2] = np.where(seen, measured, guess)
+    state.choices.width[0, 2] = 0.5
+    physical.bound(state, 0, 2, left=np.where(seen, 0.05, 1.0))
+    mean = state.mean[0, 2]
+    np.testing.assert_array_equal(mean[seen], measured[seen])
+    assert measured[unseen + 1] - 1.0 <= mean[unseen] <= measured[unseen - 1] + 1.0
 
 
 def test_what_is_open_of_two_parts_is_less_than_the_sum() -> None:

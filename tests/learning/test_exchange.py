@@ -16,7 +16,14 @@ from cans.learning import (
     SufficientStatistics,
     policy_named,
 )
-from cans.learning.arithmetic.exchange import NEWS_BURST, NEWS_SECONDS, YOUNG, Editions, Watcher
+from cans.learning.arithmetic.exchange import (
+    NEWS_BURST,
+    NEWS_SECONDS,
+    YOUNG,
+    Editions,
+    Watcher,
+    choices_are_news,
+)
 from cans.learning.laws import random_table
 
 KEY = PoolKey("m", "1", "cans", "link", "network:lab")
@@ -85,6 +92,22 @@ def test_that_more_is_known_is_news_only_of_what_was_uncertain() -> None:
     assert editions.note(told)
     other = SufficientStatistics.of(np.array([30.0, 0.0]), 45.0).scaled(100.0)
     assert editions.note(replace(told, statistics=told.statistics + other)), "of something else"
+
+
+def test_that_more_is_known_of_a_choice_is_news_only_if_it_could_matter() -> None:
+    def sums(count: float, average: float, noise: float) -> np.ndarray:
+        of_each = np.zeros((5, 3))
+        of_each[:3, 1] = count, count * average, count * (average**2 + noise**2)
+        return of_each
+
+    few, certain, open_ = sums(2.0, 20.0, 0.1), sums(50.0, 20.0, 1.0), sums(50.0, 20.0, 3.0)
+    assert choices_are_news(sums(0.0, 0.0, 0.0), few), "nothing was known"
+    assert choices_are_news(few, sums(9.0, 20.0, 0.1)), "two that agree may do so by chance"
+    assert not choices_are_news(certain, sums(190.0, 25.0, 1.0)), "less than four times as much"
+    assert not choices_are_news(certain, sums(500.0, 20.1, 1.0))
+    assert choices_are_news(certain, sums(500.0, 20.3, 1.0)), "it moved by more than 1 %"
+    assert choices_are_news(open_, sums(500.0, 20.1, 3.0)), "known to 2 % only"
+    assert not choices_are_news(sums(50.0, 1.0, 0.5), sums(500.0, 1.09, 0.5)), "within 0.1 ms"
 
 
 def test_news_goes_out_at_once_and_the_rest_when_there_is_a_token() -> None:

@@ -26,6 +26,7 @@ GIVEN = {
     "squared": (square,),
     "inverse_root": (definite,),
     "inverse_from": (lower,),
+    "observation_of": (rng.random(9), rng.random(9), 0.3, 7.0),
     "any_exceeds": (np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 2.0]), 1.9),
     "lowest": (np.array([3.0, 1.0, 2.0, 1.0 + 1e-12, np.inf]),),
     "each_solution": (matrices, vectors),

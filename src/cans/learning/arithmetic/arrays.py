@@ -98,8 +98,8 @@ class ByChoice(NamedTuple):
     tested: Array  # (devices, parts)              observations when that was last looked into
     seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
     least: Array  # (devices, choices)             ... and what it surely takes
-    earned: Array  # (devices, 3)                  towards a look; its own observations by then; 1
-    # if a look was asked for since the last estimate
+    earned: Array  # (devices, 3)                  towards a look; its own observations by then; all
+    # that was known when a look was last considered
 
 
 class PoolState(NamedTuple):

@@ -57,6 +57,9 @@ CURIOSITY, AT_MOST, WORTHWHILE = 10.0, 0.2, 0.04
 """Of n observations that the pools of a device have, about ten cube roots may be spent on looking,
 at what is expected to cost a fifth more at most and to save more than a look and 4 % cost."""
 
+AGAIN = 1.02
+"""Growth of what is known after which a look that was not worth taking is considered again."""
+
 LOOKS = 16.0
 """Looks at one choice that are weighed together, beside a single one."""
 
@@ -371,19 +374,15 @@ def suspicion(state: LearnerState, device: int, part: int) -> float:
 def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     """The choice that is worth a look now in the place of `pick`, or `pick`: what looks are
     expected to save, if as many inferences follow as were made so far, exceeds what they cost.
-    `charge` comes on top of each choice. One that was earned is asked for once after every
-    estimate.
+    `charge` comes on top of each choice.
 
     One look tells little where noise is large, and is worth nothing where only several would change
     one's mind; so it counts as the best of one and of `LOOKS`, for its share of them (Frazier and
     Powell, 2010).
     """
     physics, choices = state.physics, state.choices
-    if choices.earned[device, 2] > 0.0 or not its_turn(state, device):
+    if not its_turn(state, device) or not every_line_drawn(state, device):
         return pick
-    if not every_line_drawn(state, device):
-        return pick
-    choices.earned[device, 2] = 1.0
     mean = state.mean[device].sum(axis=0) + charge
     variance, noise, inferences = np.zeros_like(mean), np.zeros_like(mean), 0.0
     for part in range(state.rows.shape[0]):
@@ -410,6 +409,8 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
                     most, found = gain, choice
     if found != pick:
         choices.earned[device, 0] = 0.0
+    else:
+        choices.earned[device, 2] = everything_known(state, device)
     return found
 
 
@@ -467,14 +468,24 @@ def improvement(z: float) -> float:
 
 def its_turn(state: LearnerState, device: int) -> bool:
     """Whether this device has earned a look with what it has observed: its share in what its pools
-    may spend. One that was earned and not worth taking is kept, but no second one."""
+    may spend. One that was earned and not worth taking is kept, but no second one, and considered
+    again when a little more is known."""
     choices = state.choices
-    own = known = 0.0
+    own, known = 0.0, everything_known(state, device)
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
             own += float(state.physics.own[device, part, -1])
-            known += float(state.synced[device, part, -1] + state.local[device, part, -1])
     earned = choices.earned[device]
     more = max(own - float(earned[1]), 0.0) * CURIOSITY / max(known, 1.0) ** (2.0 / 3.0)
     earned[0], earned[1] = min(float(earned[0]) + more, 1.0), own
-    return bool(earned[0] >= 1.0)
+    soon = earned[2] <= known <= AGAIN * earned[2]
+    return bool(earned[0] >= 1.0 and not soon)
+
+
+def everything_known(state: LearnerState, device: int) -> float:
+    """Observations of all parts that may bend, this device's and others'."""
+    known = 0.0
+    for part in range(state.rows.shape[0]):
+        if state.choices.bends[part]:
+            known += float(state.synced[device, part, -1] + state.local[device, part, -1])
+    return known

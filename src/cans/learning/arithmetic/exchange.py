@@ -51,6 +51,10 @@ rows of pools are scaled: a tenth of a millisecond, or 3 % of the latency where 
 many devices the uncertainty of a pool is soon less than that. Nor does it matter that more is known
 of what was certain to this standard error."""
 
+SEEN, KNOWN = 4.0, 0.01
+"""Observations of a choice below which its average may be right by chance, and the standard error
+of it, a share of latency (or `MATTERS` milliseconds), below which more of them matter to nobody."""
+
 NEWS_SECONDS, NEWS_BURST = 600.0, 1.0
 """A watcher is told of changes that are no news once in so long, and at most so often at once."""
 
@@ -121,8 +125,15 @@ def is_news(
 
 
 def choices_are_news(told: Array, now: Array) -> bool:
-    """Whether a pool knows of some choice, or four times as much as it was told to know."""
-    return bool((now[0] > np.exp(GROWN) * told[0]).any())
+    """Whether a pool knows of some choice, or four times as much as it was told to know, and that
+    could matter: its average was uncertain, or is another one now."""
+    number, grown = np.maximum(told[0], 1.0), now[0] > np.exp(GROWN) * told[0]
+    before = told[1] / number
+    after = now[1] / np.maximum(now[0], 1.0)
+    error = np.maximum(told[2] / number - before * before, 0.0) / np.maximum(number - 1.0, 1.0)
+    least = np.maximum(KNOWN * np.abs(before), MATTERS)
+    uncertain = (told[0] < SEEN) | (error > least * least)
+    return bool((grown & (uncertain | (np.abs(after - before) > least))).any())
 
 
 # --- the server's side ---------------------------------------------------------------------------

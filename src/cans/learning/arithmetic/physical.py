@@ -176,9 +176,7 @@ def learn_beside(
     weight, more = importance(expected), 1.0
     if residual > FAR:
         more, weight = weight / importance(latency), importance(latency)
-    observation = weight * at_zero + (weight * latency) * per_ms
-    observation[-3] = weight * latency * latency
-    observation[-2] = observation[-1] = 1.0
+    observation = observation_of(at_zero, per_ms, weight, latency)
     rarity = deviate(state, device, part, residual)
     worth = FAR / residual if residual > FAR else 1.0
     remember(state, device, part, observation, worth, rarity, more)
@@ -215,6 +213,14 @@ def learn_beside(
     if pending >= LITTLE * physics.own[device, part, -1] or abs(rarity) > NOTABLE:
         physics.stale[device, part] = True
     return weight
+
+
+def observation_of(at_zero: Array, per_ms: Array, weight: float, latency: float) -> Array:
+    """The sums of one observation that counts with this weight; it is worth one all the same."""
+    observation: Array = weight * at_zero + (weight * latency) * per_ms
+    observation[-3] = weight * latency * latency
+    observation[-2] = observation[-1] = 1.0
+    return observation
 
 
 def remember(
@@ -491,7 +497,6 @@ def refresh(state: LearnerState, device: int) -> None:
     estimate_physically(state, device)
     predict(state, device)
     if state.choices.used:
-        state.choices.earned[device, 2] = 0.0
         look_into_choices(state, device)
     physics.scores[device] = physical_scores(state, device)
 
@@ -568,19 +573,25 @@ def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
     physics.deviation[device, part] = sqrt(variance)
     state.mean[device, part] = mean
     choices.width[device, part] = width
-    bound(state, device, part)
+    bound(state, device, part, left)
 
 
-def bound(state: LearnerState, device: int, part: int) -> None:
+def bound(state: LearnerState, device: int, part: int, left: Array) -> None:
     """Keep what is expected of the choices of a bent part within what physics allows: what has more
     work in every respect takes no less, by how much less the rest takes is open. So every choice is
-    bounded from below by those with less work, and from above by those with more."""
+    bounded from below by those with less work, and from above by those with more, if they are known
+    no worse than it is (`left` is `deviations.unexplained`): what the line says of a choice that
+    was never seen does not overrule what was measured of another."""
     physics, width = state.physics, state.choices.width[device, part]
     mean = state.mean[device, part]
     low = np.maximum(mean - physics.kappa * width, 0.0).reshape(1, -1)
-    more = np.where(physics.floor[part : part + 1] >= 1.0, 1.0, 0.0)
-    ceiling = lowest_ceilings(mean + physics.kappa * width, more[0])
-    low = np.minimum(apply_floors(low, more, physics.offered)[0], ceiling)
+    row, column = left.reshape(-1, 1), left.reshape(1, -1)
+    more = physics.floor[part] >= 1.0  # [q, p]: p has no less work than q
+    above = np.where(more & (column <= row), 1.0, 0.0)  # p bounds q from above ...
+    np.fill_diagonal(above, 0.0)  # ... and none itself: what is said of it may be too low
+    below = np.where(more & (row <= column), 1.0, 0.0).reshape(1, *more.shape)  # q bounds p
+    ceiling = lowest_ceilings(mean + physics.kappa * width, above)
+    low = np.minimum(apply_floors(low, below, physics.offered)[0], ceiling)
     physics.low[device, part] = low
     if physics.kappa > 0.0:
         known = np.where(mean > ceiling, (ceiling - low) / physics.kappa, np.inf)

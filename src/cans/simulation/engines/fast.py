@@ -142,14 +142,7 @@ def select(
     allowed = truth.allowed[place_at(truth, episode, t)]
     if rules.choose > SAMPLED:
         return choose_blindly(rules.choose, allowed, episode.uniform[t])
-    known = expected
-    if not rules.truth:
-        place = truth.place_of[device]  # a profile is older than any change
-        known = (
-            rules.knows[0] * truth.front_ms[place]
-            + rules.knows[1] * (truth.link_fixed_ms + truth.link_ms[place])
-            + rules.knows[2] * truth.server_ms[place]
-        )
+    known = expected if rules.truth else profiled_ms(truth, rules, truth.place_of[device])
     scores = known
     if rules.parts > 0:
         weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
@@ -166,15 +159,26 @@ def select(
     return pick
 
 
+def profiled_ms(truth: Truth, rules: Rules, place: int) -> Array:
+    """What a policy knows beforehand of every choice, of the segments that it does know: a profile,
+    which is older than any change."""
+    known, knows = np.zeros(truth.front_ms.shape[1]), rules.knows
+    if knows.any():
+        for choice in range(known.shape[0]):
+            link = truth.link_fixed_ms[choice] + truth.link_ms[place, choice]
+            known[choice] = knows[0] * truth.front_ms[place, choice] + knows[1] * link
+            known[choice] += knows[2] * truth.server_ms[place, choice]
+    return known
+
+
 def expected_ms(truth: Truth, episode: Episode, t: int) -> Array:
     """What every choice takes the active device in this round, before noise."""
     place, scale = place_at(truth, episode, t), episode.scale[t]
-    total: Array = (
-        truth.front_ms[place] * scale[0]
-        + truth.link_fixed_ms
-        + truth.link_ms[place] * scale[1]
-        + truth.server_ms[place] * scale[2]
-    )
+    total = np.empty(truth.front_ms.shape[1])
+    for choice in range(total.shape[0]):
+        total[choice] = truth.front_ms[place, choice] * scale[0] + truth.link_fixed_ms[choice]
+        total[choice] += truth.link_ms[place, choice] * scale[1]
+        total[choice] += truth.server_ms[place, choice] * scale[2]
     return total
 
 

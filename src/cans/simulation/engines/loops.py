@@ -87,6 +87,16 @@ def inverse_from(lower: Array) -> Array:
     return squared(triangle_inverse(lower))
 
 
+def observation_of(at_zero: Array, per_ms: Array, weight: float, latency: float) -> Array:
+    size = at_zero.shape[0]
+    observation = np.empty(size)
+    for place in range(size - 3):
+        observation[place] = weight * at_zero[place] + (weight * latency) * per_ms[place]
+    observation[size - 3] = weight * latency * latency
+    observation[size - 2] = observation[size - 1] = 1.0
+    return observation
+
+
 def any_exceeds(values: Array, others: Array, times_as_much: float) -> bool:
     for place in range(values.shape[0]):  # noqa: SIM110 (numba compiles no generators in `any`)
         if values[place] > times_as_much * others[place]:
