@@ -1,11 +1,12 @@
 """Every small change of the learner's physics, one at a time: does a fast test notice?
 
-    python tests/mutants.py [physical] [--every 10]     (`make mutants`; not part of CI)
+    python tests/mutants.py [estimating] [--every 10]     (`make mutants`; not part of CI)
 
-A mutant is one operator, comparison, constant, call or branch of `physical.py`, `nonnegative.py`,
-`pooling.py` or `viability.py` changed. Each meets the tests of its module, up to the first that
-fails, in a process of its own, forked from one that has imported everything: there the code of the
-functions is exchanged in place, so that whoever imported them by name has the mutant.
+A mutant is one operator, comparison, constant, call or branch of `observing.py`, `estimating.py`,
+`bending.py`, `scoring.py`, `nonnegative.py`, `pooling.py` or `viability.py` changed. Each meets the
+tests of its module, up to the first that fails, in a process of its own, forked from one that has
+imported everything: there the code of the functions is exchanged in place, so that whoever imported
+them by name has the mutant.
 Prints the survivors; the exit code is 1 if fewer than 90 % are killed. Which survivors change
 nothing that can be seen is said in `docs/policy-cans.md`, section "Tests".
 """
@@ -33,7 +34,10 @@ PHYSICAL, VIABILITY = "tests/learning/test_physical.py", "tests/learning/test_vi
 POOLING = "tests/learning/test_pooling.py"
 PICKS = "tests/learning/test_mutants.py::test_unchanged_it_equals_the_reference"
 TESTS = {  # in this order: the first ones kill most of them, and fast
-    "physical": [PHYSICAL, PICKS],
+    "observing": [PHYSICAL, PICKS],
+    "estimating": [PHYSICAL, PICKS],
+    "bending": [PHYSICAL, PICKS],
+    "scoring": [PHYSICAL, PICKS],
     "nonnegative": [PHYSICAL, PICKS],
     "pooling": [POOLING, PHYSICAL, PICKS],
     "viability": [VIABILITY],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import reference_cans
 from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTable, policy_named
-from cans.learning.arithmetic import deviations, physical, pooling
+from cans.learning.arithmetic import bending, deviations, estimating, looks, pooling, scoring
 from cans.learning.arithmetic.arrays import LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.choice import Context
@@ -223,17 +223,17 @@ def test_looks_become_rarer() -> None:
     turns = []
     for t in range(400):
         learner.get_ready()
-        turns.append(deviations.its_turn(learner._state, 0))
+        turns.append(looks.its_turn(learner._state, 0))
         if turns[-1]:
             earned[0, 0] = 0.0  # taken
         learner.observe(4, Latencies(*(float(ms[4]) for ms in truth)), float(t))
     early, late = sum(turns[:200]), sum(turns[200:])
-    assert 0 < late < early <= 3 * deviations.CURIOSITY * (2 * 200) ** (1 / 3)
-    waiting = [deviations.its_turn(learner._state, 0) for _ in range(100)]
+    assert 0 < late < early <= 3 * looks.CURIOSITY * (2 * 200) ** (1 / 3)
+    waiting = [looks.its_turn(learner._state, 0) for _ in range(100)]
     assert not any(waiting)  # nothing was observed
     for t in range(100):
         learner.observe(4, Latencies(*(float(ms[4]) for ms in truth)), 400.0 + t)
-    assert deviations.its_turn(learner._state, 0)
+    assert looks.its_turn(learner._state, 0)
     assert earned[0, 0] == 1.0
 
 
@@ -245,7 +245,7 @@ def test_what_looks_found_has_a_say_before_the_line_is_given_up() -> None:
     before = state.mean[0, 0].copy()
     sums = state.choices.synced[0, 0]
     sums[:3, 6] = 2.0, 2.0 * 0.9 * before[6], 2.0 * (0.9 * before[6]) ** 2
-    expected, open_, noise = deviations.outlook(state, 0, 0)
+    expected, open_, noise = looks.outlook(state, 0, 0)
     assert 0.9 * before[6] < expected[6] < 0.99 * before[6]
     assert expected[7] == before[7]  # nobody has seen it
     assert open_[6] / expected[6] ** 2 < open_[7] / expected[7] ** 2
@@ -256,8 +256,8 @@ def test_a_look_spends_what_was_earned() -> None:
     learner = taught()
     state = learner._state
     state.choices.earned[0] = 1.0, 1e9, 0.0  # nothing more is earned
-    assert deviations.look(state, 0, 5, np.zeros(9)) != 5
-    assert deviations.look(state, 0, 5, np.zeros(9)) == 5
+    assert looks.look(state, 0, 5, np.zeros(9)) != 5
+    assert looks.look(state, 0, 5, np.zeros(9)) == 5
 
 
 def taught() -> DeviceLearner:
@@ -286,7 +286,7 @@ def test_what_is_expected_to_be_saved_is_that_of_a_normal_deviate() -> None:
     draws = np.random.default_rng(2).standard_normal(400_000)
     for worse in (-3.0, -1.0, 0.0, 1.0, 2.5):
         saved = np.maximum(draws - worse, 0.0).mean()
-        assert deviations.improvement(worse) == pytest.approx(saved, abs=4e-3)
+        assert looks.improvement(worse) == pytest.approx(saved, abs=4e-3)
 
 
 def test_suspicion_falls_where_the_line_fits_and_stays_where_nothing_was_seen() -> None:
@@ -446,7 +446,7 @@ def divided_by(
 ) -> float:
     """Of a device that takes so many times as long as others that play the same choice, as all of
     them played another one, where that choice takes so many times as long as its line says."""
-    return physical.pace_by_choice(a_member(slower, off, others), 0, 0, LINE, 0.09, deviating)
+    return estimating.pace_by_choice(a_member(slower, off, others), 0, 0, LINE, 0.09, deviating)
 
 
 def a_member(slower: float = 1.0, off: float = 1.0, others: float = 200.0) -> LearnerState:
@@ -497,7 +497,7 @@ def test_what_it_divides_by_equals_the_dense_one(seed, spread, deviating) -> Non
     for sums, rows in ((state.choices.own, own), (state.choices.synced, own + others)):
         sums[0, 0, :3] = reference_cans.by_choice(rows, 9)
     state.physics.own[0, 0, -1], state.synced[0, 0, -1] = len(own), len(own + others)
-    found = physical.pace_by_choice(state, 0, 0, LINE, 0.2, deviating)
+    found = estimating.pace_by_choice(state, 0, 0, LINE, 0.2, deviating)
     dense, unlike = reference_cans.divisor(own, own + others, LINE, 0.2, deviating, spread)
     assert found == pytest.approx(dense, rel=1e-9)
     told = [0.0, 0.0] if unlike is None else [unlike, 1.0]
@@ -509,7 +509,7 @@ def test_what_it_divides_by_equals_the_dense_one(seed, spread, deviating) -> Non
 
 def told_of_its_pace(slower: float, others: float = 200.0) -> list[float]:
     state = a_member(slower, others=others)
-    physical.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1)
+    estimating.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1)
     told: list[float] = state.physics.unlike[0, 0].tolist()
     return told
 
@@ -525,28 +525,32 @@ def test_within_two_standard_errors_a_pace_speaks_for_being_alike() -> None:
 
 def test_what_members_tell_overrules_what_is_assumed() -> None:
     state = a_member()
-    assert physical.spread_of_devices(state, 0, 0) == pytest.approx(0.3), "nobody has told anything"
+    assert estimating.spread_of_devices(state, 0, 0) == pytest.approx(0.3), (
+        "nobody has told anything"
+    )
     told = state.choices.synced[0, 0]
     told[3, PLAYED], told[4, PLAYED] = -0.1, 40.0
-    assert physical.spread_of_devices(state, 0, 0) < 0.08
+    assert estimating.spread_of_devices(state, 0, 0) < 0.08
     told[3, PLAYED], told[4, PLAYED] = -1.0, 400.0
-    assert physical.spread_of_devices(state, 0, 0) == deviations.LEAST_UNLIKE
+    assert estimating.spread_of_devices(state, 0, 0) == deviations.LEAST_UNLIKE
     told[3, PLAYED] = 400.0 * 0.2**2
-    assert physical.spread_of_devices(state, 0, 0) == pytest.approx(0.2, abs=0.01)
+    assert estimating.spread_of_devices(state, 0, 0) == pytest.approx(0.2, abs=0.01)
     told[3, PLAYED] = 400.0
-    assert physical.spread_of_devices(state, 0, 0) == deviations.MOST_UNLIKE
+    assert estimating.spread_of_devices(state, 0, 0) == deviations.MOST_UNLIKE
     told[3, PLAYED] = -1.0
     state.physics.unlike[0, 0, 0] = 0.2**2
-    assert physical.spread_of_devices(state, 0, 0) == pytest.approx(0.2), "it surely differs itself"
+    assert estimating.spread_of_devices(state, 0, 0) == pytest.approx(0.2), (
+        "it surely differs itself"
+    )
     state.physics.apart[0, 0] = True
-    assert physical.spread_of_devices(state, 0, 0) == 1.0, "who has changed goes its own way"
+    assert estimating.spread_of_devices(state, 0, 0) == 1.0, "who has changed goes its own way"
 
 
 def test_among_equals_nobody_divides_by_its_noise() -> None:
     state = a_member(slower=1.02)
-    assert physical.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1) > 1.015
+    assert estimating.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1) > 1.015
     state.choices.synced[0, 0, 3, PLAYED], state.choices.synced[0, 0, 4, PLAYED] = -1.0, 400.0
-    assert physical.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1) == pytest.approx(1.0, abs=0.002)
+    assert estimating.pace_by_choice(state, 0, 0, LINE, 0.09, 0.1) == pytest.approx(1.0, abs=0.002)
 
 
 def test_an_observation_carries_what_its_device_tells() -> None:
@@ -589,7 +593,7 @@ def test_what_has_more_work_bounds_what_has_less_from_above() -> None:
     state.mean[0, 2] = [20.0, 90.0, 18.0, 15.0, 12.0, 9.0, 6.0, 3.0, 0.0]
     width[:] = 0.5
     width[1] = 40.0  # it was never seen
-    physical.bound(state, 0, 2, left=np.array([0.1, 1.0, *[0.1] * 7]))
+    bending.bound(state, 0, 2, left=np.array([0.1, 1.0, *[0.1] * 7]))
     mean, low = state.mean[0, 2], state.physics.low[0, 2]
     assert mean[1] == pytest.approx(20.0 + 0.5 * kappa), "the whole back-end takes no less"
     assert low[1] == pytest.approx(18.0 - 0.5 * kappa), "the next one takes no more"
@@ -605,7 +609,7 @@ def test_what_was_measured_is_not_bounded_by_what_a_line_says_of_others(unseen, 
     state, seen = bent_state(), np.arange(9) != unseen
     state.mean[0, 2] = np.where(seen, measured, guess)
     state.choices.width[0, 2] = 0.5
-    physical.bound(state, 0, 2, left=np.where(seen, 0.05, 1.0))
+    bending.bound(state, 0, 2, left=np.where(seen, 0.05, 1.0))
     mean = state.mean[0, 2]
     np.testing.assert_array_equal(mean[seen], measured[seen])
     assert measured[unseen + 1] - 1.0 <= mean[unseen] <= measured[unseen - 1] + 1.0
@@ -615,11 +619,11 @@ def test_what_is_open_of_two_parts_is_less_than_the_sum() -> None:
     state = bent_state()
     state.mean[0] = 10.0
     state.physics.low[0] = [[7.0] * 9, [10.0] * 9, [6.0] * 9]
-    np.testing.assert_allclose(physical.lower_bounds(state, 0), 30.0 - 5.0)
+    np.testing.assert_allclose(scoring.lower_bounds(state, 0), 30.0 - 5.0)
     state.physics.low[0, 1] = 12.0  # physics says more than the mean
-    np.testing.assert_allclose(physical.lower_bounds(state, 0), 32.0 - 5.0)
+    np.testing.assert_allclose(scoring.lower_bounds(state, 0), 32.0 - 5.0)
     state.choices.spread[0] = 0.0
-    np.testing.assert_allclose(physical.lower_bounds(state, 0), 7.0 + 12.0 + 6.0)
+    np.testing.assert_allclose(scoring.lower_bounds(state, 0), 7.0 + 12.0 + 6.0)
 
 
 def test_a_link_is_not_tried_for_its_uncertainty_alone() -> None:
@@ -628,29 +632,29 @@ def test_a_link_is_not_tried_for_its_uncertainty_alone() -> None:
     state.mean[0], state.physics.low[0], state.choices.width[0] = 0.0, 0.0, 0.0
     state.mean[0, 0, 8] = 10.0
     state.mean[0, 1, :8] = 29.0
-    assert not np.isinf(physical.physical_scores(state, 0)[0])
+    assert not np.isinf(scoring.physical_scores(state, 0)[0])
     state.mean[0, 1, 0] = 31.0
-    scores = physical.physical_scores(state, 0)
+    scores = scoring.physical_scores(state, 0)
     assert np.isinf(scores[0])
     assert not np.isinf(scores[8])
     state.choices.width[0, 0, 8] = 1.0  # then the best may take 12 ms
-    assert not np.isinf(physical.physical_scores(state, 0)[0])
+    assert not np.isinf(scoring.physical_scores(state, 0)[0])
 
 
 def test_nothing_is_looked_at_that_cannot_be_better() -> None:
     """The same front-end as local has, and a way to a server besides."""
     state = taught()._state
-    beaten = deviations.no_better(state, 0, 8)
+    beaten = looks.no_better(state, 0, 8)
     assert beaten.tolist() == [False] * 8 + [True]
     state.physics.floor[0, 8, 7] = 1.0
-    assert deviations.no_better(state, 0, 8).tolist() == [False] * 7 + [True, True]
-    assert not deviations.no_better(state, 0, 3)[[2, 4]].any()
+    assert looks.no_better(state, 0, 8).tolist() == [False] * 7 + [True, True]
+    assert not looks.no_better(state, 0, 3)[[2, 4]].any()
 
 
 def test_a_server_that_little_is_known_of_is_not_judged_by_hardly_any_work() -> None:
     state = taught()._state
     state.mean[0, 2] = [100.0, 50.0, 20.0, 10.0, 5.0, 3.0, 1.9, 0.1, 0.0]
     state.synced[0, 2, -2] = 5.0
-    assert np.flatnonzero(deviations.misleading(state, 0)).tolist() == [6, 7]
+    assert np.flatnonzero(looks.misleading(state, 0)).tolist() == [6, 7]
     state.synced[0, 2, -2] = 500.0
-    assert not deviations.misleading(state, 0).any()
+    assert not looks.misleading(state, 0).any()

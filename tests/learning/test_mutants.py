@@ -16,7 +16,7 @@ from random_worlds import sudden_change, world_of
 from test_reference_cans import by_the_reference
 
 import reference_cans
-from cans.learning.arithmetic import layout, physical, pooling
+from cans.learning.arithmetic import estimating, layout, observing, pooling
 from cans.learning.arithmetic.viability import offered_choices
 from cans.learning.laws.tiny_fleet import random_table
 from cans.learning.policies import POLICIES, Hyperparameters
@@ -25,19 +25,19 @@ from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.named import make_world
 from cans.simulation.worlds.world import Noise, World
 
-variance_from = physical.variance_from
+variance_from = estimating.variance_from
 
 MUTANTS: dict[str, tuple[object, str, Callable[..., object] | float]] = {
     "no pruning": (layout, "viable_choices", offered_choices),
     "no carry-over": (
         pooling, "carried_over", lambda pool, upload, ridge: np.zeros_like(pool)),
     "no trust": (pooling, "trust", lambda residual: 1.0),
-    "no pace": (physical, "pace_from", lambda *given: 1.0),
-    "no floors": (physical, "highest_floors", lambda low, floor, sources: low),
+    "no pace": (estimating, "pace_from", lambda *given: 1.0),
+    "no floors": (estimating, "highest_floors", lambda low, floor, sources: low),
     "no detector": (pooling, "alarmed", lambda alarm, residual, observations, room: False),
-    "nothing surprises": (physical, "SURPRISING", np.inf),
+    "nothing surprises": (observing, "SURPRISING", np.inf),
     "noise nine times too large": (
-        physical, "variance_from", lambda *given: 9.0 * variance_from(*given)),
+        estimating, "variance_from", lambda *given: 9.0 * variance_from(*given)),
 }  # fmt: skip
 
 

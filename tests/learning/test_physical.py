@@ -1,4 +1,5 @@
-"""Every function of `physical.py` and `pooling.py` against dense formulas, SciPy, or by hand."""
+"""Every function of the physics of `cans`, and of `pooling.py`, against dense formulas, SciPy, or
+by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import reference_cans
-from cans.learning.arithmetic import exchange, physical, pooling
+from cans.learning.arithmetic import estimating, exchange, observing, pooling, scoring
 from cans.learning.arithmetic.arrays import ANEW, LearnerState, new_pools
 from cans.learning.arithmetic.layout import fleet_state, mark_viable
 from cans.learning.arithmetic.linear import cholesky, inverse_from, times
@@ -60,28 +61,28 @@ def pooled(state: LearnerState, device: int, part: int, rows: list[Row]) -> None
 def estimate(state: LearnerState, device: int, part: int) -> None:
     """From the sums as they are, whoever wrote them."""
     state.physics.stale[device, part], state.physics.updates[device, part] = True, ANEW
-    physical.refresh(state, device)
+    scoring.refresh(state, device)
 
 
 # --- observe -------------------------------------------------------------------------------------
 
 
 def test_importance_is_one_over_the_noise() -> None:
-    assert [physical.importance(ms) for ms in (0.0, 3.0, 9.0, -9.0)] == [1.0, 0.5, 0.1, 0.1]
+    assert [observing.importance(ms) for ms in (0.0, 3.0, 9.0, -9.0)] == [1.0, 0.5, 0.1, 0.1]
 
 
 def test_a_latency_is_as_far_off_as_the_times_it_is_slower_or_faster() -> None:
     """Where noise is a share of latency: a tenth of what was expected as ten times as much."""
-    assert physical.keenness(300.0, 300.0) == physical.keenness(300.0, 900.0) == 1.0
-    assert 0.9 * physical.keenness(300.0, 30.0) == pytest.approx(9.0 / 10.0**0.5, rel=0.03)
-    assert physical.keenness(3.0, 0.3) == pytest.approx(1.0, abs=0.03)
-    assert physical.keenness(3.0, -3.0) == 1.0
+    assert observing.keenness(300.0, 300.0) == observing.keenness(300.0, 900.0) == 1.0
+    assert 0.9 * observing.keenness(300.0, 30.0) == pytest.approx(9.0 / 10.0**0.5, rel=0.03)
+    assert observing.keenness(3.0, 0.3) == pytest.approx(1.0, abs=0.03)
+    assert observing.keenness(3.0, -3.0) == 1.0
 
 
 def reference_latency(state: LearnerState, *given) -> float:
     """What the noise of an observation is judged by."""
-    expected, residual = physical.expectation(state, *given)
-    return given[-1] if residual > physical.FAR else expected
+    expected, residual = observing.expectation(state, *given)
+    return given[-1] if residual > observing.FAR else expected
 
 
 def ten_rows(slope: float = 20.0) -> list[Row]:
@@ -120,7 +121,7 @@ def test_learning_adds_a_weighted_row_at_the_pace_of_an_average_device() -> None
     physics.divisor[1, FRONT] = 2.0
     physics.stale[1, FRONT] = False
     for _ in range(2):
-        physical.learn(
+        observing.learn(
             state, 1, FRONT, state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2], 9.0
         )
     h = sqrt(0.1)
@@ -199,7 +200,7 @@ def test_noise_is_read_off_the_residuals(seed, d, count) -> None:
     rng = np.random.default_rng(seed)
     rows, theta = random_rows(rng, d, count), rng.random(d) * 10
     sigma = reference_cans.sums(rows, d)[0]
-    found = physical.noise_variance(packed(rows, d), theta, sigma, d)
+    found = estimating.noise_variance(packed(rows, d), theta, sigma, d)
     assert found == pytest.approx(reference_cans.noise(rows, theta), rel=1e-9)
 
 
@@ -207,21 +208,21 @@ def test_noise_by_hand() -> None:
     """Residuals 1 and -1 and a mean square of 101; worth 2, so nothing is left of the freedom."""
     rows = [Row(np.ones(1), 11.0), Row(np.ones(1), 9.0)]
     vector, sigma = packed(rows, 1), np.array([[2.0]])
-    found = physical.noise_variance(vector, np.array([10.0]), sigma, 1)
+    found = estimating.noise_variance(vector, np.array([10.0]), sigma, 1)
     assert found == pytest.approx((2 + 2 * 0.09 * 101) / (1 + 2))
-    found = physical.noise_variance(vector, np.array([10.0]), sigma, 5)
+    found = estimating.noise_variance(vector, np.array([10.0]), sigma, 5)
     assert found == pytest.approx((2 + 2 * 0.09 * 101) / 2)
-    assert physical.noise_variance(np.zeros(5), np.array([10.0]), np.zeros((1, 1)), 1) == 0.0
+    assert estimating.noise_variance(np.zeros(5), np.array([10.0]), np.zeros((1, 1)), 1) == 0.0
     rounded = packed([Row(np.ones(1), 0.0)], 1)
     rounded[1] = 1e-12  # b a little too large for its squares: no negative variance
-    assert physical.noise_variance(rounded, np.array([1.0]), np.zeros((1, 1)), 1) == 0.0
+    assert estimating.noise_variance(rounded, np.array([1.0]), np.zeros((1, 1)), 1) == 0.0
 
 
 @given(seed=seeds, d=st.integers(1, 4), count=st.integers(0, 12), spread=st.floats(0.01, 1.0))
 def test_pace_is_the_posterior_mean(seed, d, count, spread) -> None:
     rng = np.random.default_rng(seed)
     rows, theta, variance = random_rows(rng, d, count), rng.random(d) * 10, rng.uniform(0.1, 9)
-    found = physical.pace(packed(rows, d), theta, variance, spread)
+    found = estimating.pace(packed(rows, d), theta, variance, spread)
     assert found == pytest.approx(reference_cans.pace(rows, theta, variance, spread), rel=1e-9)
     # the mean of N(1, spread^2), by weighted least squares on s with one row for the prior
     x = np.array([[row.x @ theta * sqrt(row.worth / variance)] for row in rows] + [[1 / spread]])
@@ -232,9 +233,9 @@ def test_pace_is_the_posterior_mean(seed, d, count, spread) -> None:
 def test_pace_is_one_of_nothing_and_never_below_a_twentieth() -> None:
     theta = np.array([10.0])
     backwards = packed([Row(np.ones(1), -1000.0)] * 9, 1)
-    assert physical.pace(backwards, theta, 1.0, 0.5) == 0.05
-    assert physical.pace(backwards, theta, 0.0, 0.5) == 1.0
-    assert physical.pace(np.zeros(5), theta, 1.0, 0.5) == 1.0
+    assert estimating.pace(backwards, theta, 1.0, 0.5) == 0.05
+    assert estimating.pace(backwards, theta, 0.0, 0.5) == 1.0
+    assert estimating.pace(np.zeros(5), theta, 1.0, 0.5) == 1.0
 
 
 def dense_part(state: LearnerState, part: int, rows: list[Row], own: list[Row], policy):
@@ -264,7 +265,7 @@ def test_estimates_equal_the_dense_ones(seed, part, kappa) -> None:
     state.physics.own[1, part] = wide(own)
     state.physics.stale[:] = False
     state.physics.stale[1, part] = True
-    physical.refresh(state, 1)
+    scoring.refresh(state, 1)
     dense = dense_part(state, part, rows, own, policy)
     physics = state.physics
     for ours, theirs in (
@@ -298,7 +299,7 @@ def computed_anew(state: LearnerState) -> LearnerState:
 
     fresh = copied(state)._replace(physics=copied(state.physics))
     fresh.physics.stale[:], fresh.physics.updates[:] = True, ANEW
-    physical.refresh(fresh, 0)
+    scoring.refresh(fresh, 0)
     return fresh
 
 
@@ -314,7 +315,7 @@ def test_what_is_brought_up_to_date_row_by_row_is_what_all_rows_say(seed, expone
         for part, x in enumerate(state.rows[:, choice]):
             if x.any() and rng.random() < 0.9:
                 latency = float(x.sum() * 20.0 * rng.lognormal(0.0, 0.1))
-                physical.observe_physically(state, 0, part, choice, latency)
+                observing.observe_physically(state, 0, part, choice, latency)
         event, part = rng.random(), int(rng.integers(3))
         if event < 0.1:
             continue  # the next ones come before anybody estimates
@@ -322,7 +323,7 @@ def test_what_is_brought_up_to_date_row_by_row_is_what_all_rows_say(seed, expone
             pooling.send(state, 0, part)
             pooling.acknowledge(state, 0, part)
             pooling.take_in(state, 0, part, packed(ten_rows(), 2), 0, 9, 0.0)
-        physical.refresh(state, 0)
+        scoring.refresh(state, 0)
         kept = max(kept, int(state.physics.updates.max()))
         for ours, fresh in zip(estimates(state), estimates(computed_anew(state)), strict=True):
             np.testing.assert_allclose(ours, fresh, rtol=1e-4, atol=1e-4)
@@ -359,7 +360,7 @@ def test_floors_are_the_best_of_all_viable_choices(seed, choices, columns) -> No
     low = rng.random(choices) * (rng.random(choices) < 0.7)
     viable = rng.random(choices) < 0.7
     before = low.copy()
-    found = physical.apply_floors(low, floors(x), viable)
+    found = estimating.apply_floors(low, floors(x), viable)
     np.testing.assert_allclose(found, reference_cans.floors(low, x, viable), rtol=1e-12)
     np.testing.assert_array_equal(low, before)
 
@@ -375,10 +376,10 @@ def test_scores_are_lower_bounds_of_what_can_win() -> None:
     state.physics.low[1, :, 1] = state.mean[1, :, 1] = 2.0  # far from the best
     state.mean[1, SERVER, 0] = state.mean[1, FRONT, 3] = 2.0
     scores = state.physics.low[1].sum(axis=0) + 0.01 * state.mean[1].sum(axis=0)
-    found = physical.physical_scores(state, 1)
+    found = scoring.physical_scores(state, 1)
     np.testing.assert_allclose(found, [scores[0], np.inf, scores[2], scores[3]])
     state.mean[1, SERVER, 0] = 2.01  # the server is the slower one: everything may win
-    found = physical.physical_scores(state, 1)
+    found = scoring.physical_scores(state, 1)
     assert np.isfinite(found).all()
     assert found[1] == pytest.approx(scores[1])
 
@@ -396,7 +397,7 @@ def retry_state() -> LearnerState:
 
 def tried(state: LearnerState) -> bool:
     state.choices.width[0] = state.physics.deviation[0].reshape(-1, 1) * state.norm[0]
-    return bool(np.isfinite(physical.physical_scores(state, 0)[1]))
+    return bool(np.isfinite(scoring.physical_scores(state, 0)[1]))
 
 
 def test_what_was_left_out_is_tried_where_it_may_save_a_tenth() -> None:
@@ -412,24 +413,24 @@ def test_what_is_charged_counts_in_every_comparison() -> None:
     """A wait that is known comes on top of scores, of the server's speed, and of what a choice that
     was left out may save."""
     state = retry_state()
-    plain = physical.physical_scores(state, 0)
+    plain = scoring.physical_scores(state, 0)
     charge = np.array([3.0, 3.0, 3.0, 0.0])
-    found = physical.charged_scores(state, 0, charge)
+    found = scoring.charged_scores(state, 0, charge)
     np.testing.assert_allclose(found[[0, 2, 3]], (plain + charge)[[0, 2, 3]])
     assert np.isinf(found[1])
     waits = np.array([27.0, 27.0, 27.0, 0.0])  # the server's 14 ms and this: more than 40 here
-    assert np.isfinite(physical.charged_scores(state, 0, waits)).all()
+    assert np.isfinite(scoring.charged_scores(state, 0, waits)).all()
     state.physics.low[0, :, 1] = [1.9, 6.0, 10.0]  # 17.9 of 20: a tenth is saved
     cheap = np.array([0.0, 0.0, 0.0, 0.0])
-    assert np.isfinite(physical.charged_scores(state, 0, cheap))[1]
+    assert np.isfinite(scoring.charged_scores(state, 0, cheap))[1]
     cheap[1] = 0.2  # 18.1 of 20
-    assert np.isinf(physical.charged_scores(state, 0, cheap))[1]
+    assert np.isinf(scoring.charged_scores(state, 0, cheap))[1]
     state.physics.low[0, :, 1] = [11.0, 6.0, 10.0]
     state.mean[0, :, 1] = [5.0, 6.0, 6.9]  # 17.9 ms, 19.9 at most: surely better than 20
     cheap[1] = 0.05
-    assert np.isfinite(physical.charged_scores(state, 0, cheap))[1]
+    assert np.isfinite(scoring.charged_scores(state, 0, cheap))[1]
     cheap[1] = 0.15
-    assert np.isinf(physical.charged_scores(state, 0, cheap))[1]
+    assert np.isinf(scoring.charged_scores(state, 0, cheap))[1]
 
 
 def test_nothing_is_tried_before_the_best_is_known() -> None:
@@ -455,7 +456,7 @@ def test_what_was_left_out_and_is_surely_better_may_win() -> None:
     state.mean[0, :, 1] = [5.0, 6.0, 6.9]
     state.physics.low[0, :, 1] = state.mean[0, :, 1]
     assert tried(state), "19.9 ms at most"
-    assert physical.physical_scores(state, 0).argmin() == 1
+    assert scoring.physical_scores(state, 0).argmin() == 1
     state.mean[0, SERVER, 1] = 7.1
     state.physics.low[0, :, 1] = state.mean[0, :, 1] + 0.2
     assert not tried(state)
@@ -475,7 +476,7 @@ def test_where_the_server_is_no_part_of_its_own_nothing_is_said_of_its_speed() -
     state = a_state(replace(CANS, parts=parts))
     mark_viable(state.physics, np.array([True, False, True, True]))
     state.mean[:] = 9.0
-    assert np.isinf(physical.physical_scores(state, 0)).tolist() == [False, True, False, False]
+    assert np.isinf(scoring.physical_scores(state, 0)).tolist() == [False, True, False, False]
 
 
 # --- merge ---------------------------------------------------------------------------------------
@@ -540,7 +541,7 @@ def test_trust_is_full_up_to_three_deviations() -> None:
 
 def sounded(*residuals: float) -> list[bool]:
     alarm = np.zeros(2)
-    return [physical.alarmed(alarm, residual, 1.0) for residual in residuals]
+    return [observing.alarmed(alarm, residual, 1.0) for residual in residuals]
 
 
 def test_three_observations_far_off_sound_the_alarm() -> None:
@@ -556,11 +557,11 @@ def test_three_observations_far_off_sound_the_alarm() -> None:
 def test_what_takes_next_to_nothing_does_not_say_that_nothing_became_faster() -> None:
     alarm = np.zeros(2)
     for _ in range(2):
-        physical.alarmed(alarm, -100.0, 1.0)
+        observing.alarmed(alarm, -100.0, 1.0)
         for _ in range(50):  # cuts that leave the server a tenth of a millisecond
-            physical.alarmed(alarm, 0.0, 3.0, 0.03)
+            observing.alarmed(alarm, 0.0, 3.0, 0.03)
     assert alarm[1] > 5.0
-    assert physical.alarmed(alarm, -100.0, 1.0)
+    assert observing.alarmed(alarm, -100.0, 1.0)
 
 
 @given(room=st.floats(0.0, 1.0))
@@ -572,18 +573,18 @@ def test_noise_alone_raises_no_alarm_whatever_room_it_has(room) -> None:
     ratios = []
     for deviate in deviates:
         after = alarm.copy()
-        physical.alarmed(after, -deviate, 1.0, room)
+        observing.alarmed(after, -deviate, 1.0, room)
         ratios.append(np.exp(2.0 * (after[1] - alarm[1])))
     assert np.average(ratios, weights=density) < 1.001
 
 
 def test_the_sums_never_fall_below_nothing() -> None:
     alarm = np.zeros(2)
-    physical.alarmed(alarm, 0.5, 1.0)
+    observing.alarmed(alarm, 0.5, 1.0)
     assert alarm.tolist() == [0.0, 0.0]
-    physical.alarmed(alarm, 5.0, 1.0)
+    observing.alarmed(alarm, 5.0, 1.0)
     assert alarm.tolist() == [3.0, 0.0]
-    physical.alarmed(alarm, -2.0, 1.0)
+    observing.alarmed(alarm, -2.0, 1.0)
     assert alarm.tolist() == [0.0, 1.0]
 
 
@@ -673,9 +674,9 @@ def test_a_surprise_goes_out_alone() -> None:
     state = a_state(POLICIES["cans"])
     pooled(state, 1, FRONT, ten_rows())
     at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
-    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
-    physical.learn(state, 1, FRONT, at_zero, per_ms, expected)
-    physical.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
+    expected, _ = observing.expectation(state, 1, FRONT, per_ms, 0.0)
+    observing.learn(state, 1, FRONT, at_zero, per_ms, expected)
+    observing.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
     pooling.send(state, 1, FRONT)
     assert state.sent[1, FRONT, -1] == 1.0
     assert state.sent[1, FRONT, -3] > state.local[1, FRONT, -3] / 2
@@ -694,9 +695,9 @@ def test_one_of_many_keeps_back_no_more_than_its_share() -> None:
         state.choices.synced[1, FRONT, 0] = 400.0
         state.physics.own[1, FRONT, -1] = own
         at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
-        expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+        expected, _ = observing.expectation(state, 1, FRONT, per_ms, 0.0)
         for number in range(1, 300):
-            physical.learn(state, 1, FRONT, at_zero, per_ms, expected, choice=2)
+            observing.learn(state, 1, FRONT, at_zero, per_ms, expected, choice=2)
             if exchange.upload_is_due(state, 1, FRONT):
                 return number
         raise AssertionError("never told")
@@ -712,10 +713,10 @@ def test_after_a_surprise_the_next_three_are_told_together() -> None:
     state = a_state(POLICIES["cans"])
     pooled(state, 1, FRONT, [row for _ in range(10) for row in ten_rows()])
     at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
-    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+    expected, _ = observing.expectation(state, 1, FRONT, per_ms, 0.0)
 
     def told_after(latency: float) -> float:
-        physical.learn(state, 1, FRONT, at_zero, per_ms, latency)
+        observing.learn(state, 1, FRONT, at_zero, per_ms, latency)
         if not exchange.upload_is_due(state, 1, FRONT):
             return 0.0
         pooling.send(state, 1, FRONT)
@@ -732,9 +733,9 @@ def test_who_is_surprised_again_and_again_is_no_longer_heard_at_once() -> None:
     state = a_state(POLICIES["cans"])
     pooled(state, 1, FRONT, [row for _ in range(10) for row in ten_rows()])
     at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
-    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+    expected, _ = observing.expectation(state, 1, FRONT, per_ms, 0.0)
     for _ in range(20):
-        physical.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
+        observing.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
     assert state.startling[1, FRONT, -1] == 5.0
 
 
@@ -746,8 +747,8 @@ def test_what_surprises_is_as_rare_as_four_deviations_whatever_is_known(pool, ow
     freedom = max(pool + own + 1 - 2, 0) + 2  # the one to come is counted
     limit = sqrt(freedom * (np.exp(16 / freedom) - 1))
     for sign in (1, -1):
-        assert abs(physical.deviate(state, 1, FRONT, sign * 0.999 * limit)) < physical.SURPRISING
-        assert abs(physical.deviate(state, 1, FRONT, sign * 1.001 * limit)) > physical.SURPRISING
+        assert abs(observing.deviate(state, 1, FRONT, sign * 0.999 * limit)) < observing.SURPRISING
+        assert abs(observing.deviate(state, 1, FRONT, sign * 1.001 * limit)) > observing.SURPRISING
 
 
 def noisy_link(state: LearnerState) -> tuple[np.ndarray, np.ndarray, float]:
@@ -755,13 +756,13 @@ def noisy_link(state: LearnerState) -> tuple[np.ndarray, np.ndarray, float]:
     device's own; returns the sums of its choice 1 and what is expected of it, in ms."""
     at_zero, per_ms = state.sums_at_zero[LINK, 1], state.sums_per_ms[LINK, 1]
     x = TABLE.link[1]
-    h = sqrt(physical.importance(40.0))
+    h = sqrt(observing.importance(40.0))
     rows = [Row(h * x, h * 40.0 * (1.0 + 0.5 * (-1.0) ** i)) for i in range(200)]
     pooled(state, 1, LINK, rows)
     for i in range(200):
-        physical.learn(state, 1, LINK, at_zero, per_ms, 40.0 * (1.0 + 0.5 * (-1.0) ** i))
+        observing.learn(state, 1, LINK, at_zero, per_ms, 40.0 * (1.0 + 0.5 * (-1.0) ** i))
         estimate(state, 1, LINK)
-    expected, _ = physical.expectation(state, 1, LINK, per_ms, 0.0)
+    expected, _ = observing.expectation(state, 1, LINK, per_ms, 0.0)
     assert 35.0 < expected < 45.0
     return at_zero, per_ms, expected
 
@@ -771,9 +772,9 @@ def followed(state: LearnerState, latencies: list[float]) -> list[float]:
     at_zero, per_ms, _ = noisy_link(state)
     found = []
     for latency in latencies:
-        physical.learn(state, 1, LINK, at_zero, per_ms, latency)
+        observing.learn(state, 1, LINK, at_zero, per_ms, latency)
         estimate(state, 1, LINK)
-        found.append(physical.expectation(state, 1, LINK, per_ms, 0.0)[0])
+        found.append(observing.expectation(state, 1, LINK, per_ms, 0.0)[0])
     return found
 
 
@@ -803,14 +804,14 @@ def test_one_whole_credit_tells_of_one_surprise(credit, told) -> None:
     state = a_state()
     pooled(state, 1, FRONT, [row for _ in range(10) for row in ten_rows()])
     at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
-    expected, _ = physical.expectation(state, 1, FRONT, per_ms, 0.0)
+    expected, _ = observing.expectation(state, 1, FRONT, per_ms, 0.0)
     state.credit[1, FRONT] = credit
-    physical.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
+    observing.learn(state, 1, FRONT, at_zero, per_ms, 50.0 * expected)
     assert state.startling[1, FRONT, -1] == told
     assert state.credit[1, FRONT] == pytest.approx(credit + 0.005 - told, abs=1e-9)
     waiting = []
     for _ in range(5):
-        physical.learn(state, 1, FRONT, at_zero, per_ms, expected)
+        observing.learn(state, 1, FRONT, at_zero, per_ms, expected)
         waiting.append(float(state.awaited[1, FRONT]))
     assert waiting == ([3.0, 2.0, 1.0, 1.0, 1.0] if told else [0.0] * 5)
 
@@ -818,5 +819,5 @@ def test_one_whole_credit_tells_of_one_surprise(credit, told) -> None:
 def test_many_observations_that_come_together_take_back_what_three_would() -> None:
     for observations, left in ((1.0, 6.0), (2.0, 4.0), (3.0, 2.0), (80.0, 2.0)):
         alarm = np.array([8.0, 0.0])
-        physical.alarmed(alarm, 0.0, observations)
+        observing.alarmed(alarm, 0.0, observations)
         assert alarm[0] == left

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_physical import FRONT, LINK, a_state, packed, ten_rows
 
-from cans.learning.arithmetic import physical, pooling
+from cans.learning.arithmetic import estimating, observing, pooling
 from cans.learning.arithmetic.arrays import LearnerState, new_pools
 from cans.learning.arithmetic.exchange import GROWN, MOVED
 from cans.learning.policies import POLICIES
@@ -137,7 +137,7 @@ def test_a_past_at_another_level_is_a_guess_that_sounds_no_alarm() -> None:
     pools, ridge = new_pools(1, 1, 2), 1e-9
 
     def merge(size: float, milliseconds: float) -> int:
-        weight = physical.importance(milliseconds) ** 0.5
+        weight = observing.importance(milliseconds) ** 0.5
         row = Row(weight * np.array([size, 1.0]), weight * milliseconds)
         pooling.merge(pools, 0, 0, packed([row], 2), int(pools.epoch[0, 0]), 0.0, ridge, True, 2)
         return int(pools.epoch[0, 0])
@@ -148,7 +148,7 @@ def test_a_past_at_another_level_is_a_guess_that_sounds_no_alarm() -> None:
     assert slow[-1] == 1, "the link"
     assert pools.statistics[0, 0, -2] > 7.0 > pools.statistics[0, 0, -1], "most of it is its past"
     assert [merge(0.1, 4.0) for _ in range(3)] == [1] * 3
-    theta = physical.estimate_of(
+    theta = estimating.estimate_of(
         pools.statistics[0, 0], ridge,
         np.linalg.inv(pooling.sigma_of(pools.statistics[0, 0], ridge)),
     )  # fmt: skip

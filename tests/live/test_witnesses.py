@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cans.learning import DeviceIdentity, PoolKey, SufficientStatistics, Upload
-from cans.learning.arithmetic.physical import importance
+from cans.learning.arithmetic.observing import importance
 from cans.learning.part import pool_key
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue

@@ -7,7 +7,17 @@ import inspect
 import numpy as np
 import pytest
 
-from cans.learning.arithmetic import exchange, linear, nonnegative, physical, pooling
+from cans.learning.arithmetic import (
+    bending,
+    estimating,
+    exchange,
+    linear,
+    looks,
+    nonnegative,
+    observing,
+    pooling,
+    scoring,
+)
 from cans.learning.policies import Hyperparameters, policy_named
 from cans.simulation.engines import loops, reference
 from cans.simulation.worlds.named import make_world
@@ -69,7 +79,7 @@ def test_everything_that_is_spelled_twice_is_compared() -> None:
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_loops_equal_array_expressions(name) -> None:
-    homes = (linear, nonnegative, physical)
+    homes = (linear, nonnegative, observing, estimating, bending)
     expression = next(getattr(each, name) for each in homes if hasattr(each, name))
     given = GIVEN[name]
     ours, theirs = ([np.copy(array) for array in given] for _ in range(2))
@@ -91,7 +101,7 @@ def played(world_name: str, model: str, devices: int):
 def test_a_run_with_loops_is_the_same_run(world, model, devices, monkeypatch) -> None:
     """Where a condition of 1e12 turns another order of the same sums into another upload."""
     expressions = played(world, model, devices)
-    for module in (linear, physical, exchange, pooling):
+    for module in (linear, observing, estimating, bending, scoring, looks, exchange, pooling):
         for name in GIVEN:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(loops, name))

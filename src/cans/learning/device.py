@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from cans.learning.arithmetic import choosing, linear, physical
+from cans.learning.arithmetic import choosing, linear, scoring
 from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
@@ -141,7 +141,7 @@ class DeviceLearner:
         """Estimate anew what has changed, ahead of the next choice: whoever waits for that choice
         need not wait for this."""
         if self._state.physics.used:
-            physical.refresh(self._state, 0)
+            scoring.refresh(self._state, 0)
 
     def select(self, context: Context | None = None) -> Choice:
         """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
@@ -458,7 +458,7 @@ class DeviceLearner:
         if self._how == choosing.SAMPLED and context.normals is None:
             raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
         if charge is not None:
-            scores = physical.charged_scores(self._state, 0, charge.sum(axis=0))
+            scores = scoring.charged_scores(self._state, 0, charge.sum(axis=0))
         else:
             weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
             normals = _NO_NORMALS if context.normals is None else context.normals

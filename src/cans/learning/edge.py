@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cans.learning.arithmetic import physical, pooling
+from cans.learning.arithmetic import observing, pooling
 from cans.learning.arithmetic.arrays import Array, PoolState, new_pools
 from cans.learning.messages import Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
@@ -183,7 +183,7 @@ class EdgeAggregator:
     def unsurprised(self, key: PoolKey) -> None:
         """A device of a pool made an inference and told nothing of it."""
         alarm = np.array(self.pools[key].alarm)
-        physical.unsurprised(alarm)
+        observing.unsurprised(alarm)
         self.pools[key] = replace(self.pools[key], alarm=(float(alarm[0]), float(alarm[1])))
 
     def download(self, key: PoolKey) -> Download:

@@ -1,7 +1,7 @@
 """Which devices learn together when nobody has named their types.
 
 The time that a device takes for the whole model is the feature: devices of one group stay within a
-factor of each other, and the offset of `physical.py` carries what differs inside it. A limit on a
+factor of each other, and the pace of `estimating.py` carries what differs inside it. A limit on a
 group's span, rather than a distance to its nearest member, keeps neighbours from chaining together.
 Groups never shrink and never merge: observations that entered a pool cannot be taken out again.
 """

@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 
-from cans.learning.arithmetic import exchange, linear, physical, pooling
+from cans.learning.arithmetic import exchange, linear, observing, pooling
 from cans.learning.arithmetic.arrays import Array, LearnerState, contributions
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Part, Policy, Pool
@@ -100,7 +100,7 @@ class PartLearner:
         state.heard[0, number] = max(time, state.heard[0, number])
         if state.physics.used:
             before = state.local[0, number, -3]
-            physical.observe_physically(state, 0, number, choice, latency)
+            observing.observe_physically(state, 0, number, choice, latency)
             self._note_pace(before)
         else:
             linear.observe(state, 0, number, choice, latency)
@@ -110,7 +110,7 @@ class PartLearner:
         at_zero, per_ms = contributions(x)
         if self.state.physics.used:
             before = self.state.local[0, self.number, -3]
-            physical.learn(self.state, 0, self.number, at_zero, per_ms, latency, choice)
+            observing.learn(self.state, 0, self.number, at_zero, per_ms, latency, choice)
             self._note_pace(before)
         else:
             linear.accumulate(self.state.local[0, self.number], at_zero, per_ms, latency)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray
 from cans.learning.arithmetic.deviations import DOUBTS, MOST_UNLIKE, PRECISE
-from cans.learning.arithmetic.physical import QUICKEST, noise_variance
+from cans.learning.arithmetic.estimating import QUICKEST, noise_variance
 from cans.learning.statistics import SufficientStatistics
 
 SLACK = 1e-6
@@ -143,7 +143,7 @@ TINY = 1e-300
 FAR = 2.0
 """Times as long, or as short: more than devices of one group or network differ."""
 NOTICEABLE_MS = 1.0
-"""Of latencies of a few ms, weighted as `physical.importance` does: less is nothing."""
+"""Of latencies of a few ms, weighted as `observing.importance` does: less is nothing."""
 SURELY = 3.0
 """Standard deviations of a single observation, on average."""
 

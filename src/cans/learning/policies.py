@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Physical:
-    """Which of the physical assumptions a policy makes; see `physical.py` and `viability.py`."""
+    """Which of the physical assumptions a policy makes; see `estimating.py` and `viability.py`."""
 
     nonnegative: bool = True  # theta >= 0
     kappa: float = 2.0  # width in estimated standard deviations; 0: the constant beta instead

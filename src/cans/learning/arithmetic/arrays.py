@@ -36,11 +36,11 @@ SUMS = 5
 """Sums that are kept of every choice: see `ByChoice`."""
 
 INSISTENCE = 5.0
-"""Surprises in a row that a device tells of at once; see `physical.py`."""
+"""Surprises in a row that a device tells of at once; see `observing.py`."""
 
 
 class Physics(NamedTuple):
-    """What policy `cans` holds beyond the paper's statistics; see `physical.py`."""
+    """What policy `cans` holds beyond the paper's statistics; see `estimating.py`."""
 
     used: bool
     kappa: float  # width in estimated standard deviations; 0: `radius` as it was given

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
-from cans.learning.arithmetic.deviations import look
 from cans.learning.arithmetic.linear import lowest, optimistic, sampled
-from cans.learning.arithmetic.physical import refresh
+from cans.learning.arithmetic.looks import look
+from cans.learning.arithmetic.scoring import refresh
 
 OPTIMISTIC, SAMPLED, UNIFORM, LOCAL, OFFLOAD = range(5)
 """The members of `policies.Choose`, in its order, as compiled code knows them."""

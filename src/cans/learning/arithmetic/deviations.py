@@ -16,15 +16,15 @@ The rules of `linear.py` hold: arrays in, arrays out, the subset of NumPy that n
 
 from __future__ import annotations
 
-from math import erfc, exp, pi, sqrt
+from math import sqrt
 
 import numpy as np
 
 from cans.learning.arithmetic.arrays import LARGEST, MATURE, Array, BoolArray, LearnerState
 from cans.learning.arithmetic.linear import any_exceeds, norms, times
 
-LEVEL = 3.0
-"""Milliseconds up to which disturbances are no share of latency: `physical.FLOOR_MS`."""
+FLOOR_MS = 3.0
+"""Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
 
 SPREADS = np.array([0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5])
 """Standard deviations of the choices about their line that are told apart, as shares of latency."""
@@ -52,19 +52,6 @@ latency, and how many choices have to say otherwise."""
 
 LEAST_SPREAD = 0.01
 """No line fits better than this."""
-
-CURIOSITY, AT_MOST, WORTHWHILE = 10.0, 0.2, 0.04
-"""Of n observations that the pools of a device have, about ten cube roots may be spent on looking,
-at what is expected to cost a fifth more at most and to save more than a look and 4 % cost."""
-
-AGAIN = 1.02
-"""Growth of what is known after which a look that was not worth taking is considered again."""
-
-LOOKS = 16.0
-"""Looks at one choice that are weighed together, beside a single one."""
-
-HARDLY_ANY = 0.02
-"""The share of its work that a server must be left to tell anything of the rest."""
 
 PRECISE, DOUBTS = 0.1, 4.0
 """Standard error up to which a device tells how far its pace is from 1, squared; and how many times
@@ -102,7 +89,7 @@ def note_choice(
 def note_own(
     state: LearnerState, device: int, part: int, choice: int, latency: float, worth: float
 ) -> None:
-    """The same for what a device keeps of its own, as `physical.remember` has it."""
+    """The same for what a device keeps of its own, as `observing.remember` has it."""
     if state.choices.largest[0]:
         sums = state.choices.own[device, part]
         sums[0, choice] += worth
@@ -145,8 +132,8 @@ def note_unlike(state: LearnerState, device: int, part: int, pace: float, precis
 
 
 def share(mean: Array) -> Array:
-    """The weight of an observation where this is expected: `physical.importance`."""
-    result: Array = LEVEL * LEVEL / (LEVEL * LEVEL + mean * mean)
+    """The weight of an observation where this is expected: `observing.importance`."""
+    result: Array = FLOOR_MS * FLOOR_MS / (FLOOR_MS * FLOOR_MS + mean * mean)
     return result
 
 
@@ -233,7 +220,7 @@ def spread_of(sums: Array, mean: Array, norm: Array, variance: Array, every: flo
     apart = (sums[1] / weight - mean) ** 2 * worth
     best, found = EVIDENCE, 0.0
     for spread in SPREADS:
-        prior = (LEVEL * spread) ** 2
+        prior = (FLOOR_MS * spread) ** 2
         odd, usual = apart / (freedom * noise), apart / (freedom * (prior + noise))
         gain = (freedom + 1.0) * np.log((1.0 + odd) / (1.0 + usual))
         gain = gain - left * np.log(1.0 + prior / noise)
@@ -247,7 +234,7 @@ def unexplained(sums: Array, mean: Array, spread: float, variance: Array) -> Arr
     """Of every choice, the share of its average's distance from the line that is noise: 1 if it was
     never seen."""
     noise = variance * share(mean)
-    result: Array = noise / (noise + (LEVEL * spread) ** 2 * sums[0])
+    result: Array = noise / (noise + (FLOOR_MS * spread) ** 2 * sums[0])
     return result
 
 
@@ -272,7 +259,7 @@ def deviations(sums: Array, mean: Array, noise: Array) -> Array:
 
 def doubt(mean: Array, norm: Array, noise: Array, spread: float, variance: float) -> Array:
     """Standard deviation of line and deviation together, of every choice, in milliseconds."""
-    open_ = (LEVEL * spread) ** 2 * noise / share(mean)
+    open_ = (FLOOR_MS * spread) ** 2 * noise / share(mean)
     result: Array = np.sqrt(open_ + variance * (noise * norm) ** 2)
     return result
 
@@ -329,15 +316,6 @@ def mature(state: LearnerState, device: int, beyond: float) -> bool:
     return True
 
 
-def every_line_drawn(state: LearnerState, device: int) -> bool:
-    """Whether every part, the link included, has an observation per feature. Before that a choice
-    is made for what is not known of it, and a look at what is known would only put that off."""
-    for part in range(state.rows.shape[0]):
-        if state.synced[device, part, -2] < state.dimension[part]:
-            return False
-    return True
-
-
 def too_slow(state: LearnerState, device: int, charge: Array, best: float) -> BoolArray:
     """Choices that were surely seen to take more than `TOO_MUCH` times the best: whatever a line
     says of them, they are not tried again. `charge` comes on top of each."""
@@ -363,129 +341,9 @@ def suspicion(state: LearnerState, device: int, part: int) -> float:
     columns = rows[:, :size].T.copy()
     norm = norms(state.physics.root[device, part, :size, :size].copy(), columns)
     left = np.where(known, 1.0 - np.minimum(sums[0] * norm * norm, 1.0), 0.0)
-    prior = (LEVEL * SUSPECTED) ** 2
+    prior = (FLOOR_MS * SUSPECTED) ** 2
     said = left * (prior / (prior + noise)) ** 2
     apart = (sums[1] / weight - line) ** 2 * worth
     total = SUSPICIONS * prior + (said * (apart - noise)).sum()
-    square = total / (SUSPICIONS + said.sum()) / (LEVEL * LEVEL)
+    square = total / (SUSPICIONS + said.sum()) / (FLOOR_MS * FLOOR_MS)
     return float(np.sqrt(min(max(square, 0.0), LARGEST * LARGEST)))
-
-
-def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
-    """The choice that is worth a look now in the place of `pick`, or `pick`: what looks are
-    expected to save, if as many inferences follow as were made so far, exceeds what they cost.
-    `charge` comes on top of each choice.
-
-    One look tells little where noise is large, and is worth nothing where only several would change
-    one's mind; so it counts as the best of one and of `LOOKS`, for its share of them (Frazier and
-    Powell, 2010).
-    """
-    physics, choices = state.physics, state.choices
-    if not its_turn(state, device) or not every_line_drawn(state, device):
-        return pick
-    mean = state.mean[device].sum(axis=0) + charge
-    variance, noise, inferences = np.zeros_like(mean), np.zeros_like(mean), 0.0
-    for part in range(state.rows.shape[0]):
-        if choices.bends[part]:
-            expected, open_, every = outlook(state, device, part)
-            mean = mean - state.mean[device, part] + expected
-            variance, noise = variance + open_, noise + every
-            made = state.synced[device, part, -1] + state.local[device, part, -1]
-            inferences = max(inferences, made)
-    error, worse = np.sqrt(np.maximum(variance, 1e-12)), mean - mean[pick]
-    near = physics.offered & (worse <= AT_MOST * mean[pick])
-    best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
-    slow = too_slow(state, device, charge, best)
-    near = near & affordable(state, device, mean) & ~slow
-    near = near & ~misleading(state, device) & ~no_better(state, device, pick)
-    most, found = WORTHWHILE * mean[pick], pick
-    for choice in range(mean.shape[0]):
-        if near[choice]:
-            for looks in (1.0, LOOKS):
-                told = error[choice] ** 2 / sqrt(error[choice] ** 2 + noise[choice] / looks)
-                saved = told * improvement(worse[choice] / told)
-                gain = inferences * saved / looks - max(worse[choice], 0.0)
-                if gain > most:
-                    most, found = gain, choice
-    if found != pick:
-        choices.earned[device, 0] = 0.0
-    else:
-        choices.earned[device, 2] = everything_known(state, device)
-    return found
-
-
-def no_better(state: LearnerState, device: int, pick: int) -> BoolArray:
-    """Choices that take no less than `pick` whatever a look finds, `pick` itself among them: they
-    have no less work for device and server, and are no shorter under way."""
-    beaten = np.ones(state.rows.shape[1], dtype=np.bool_)
-    for part in range(state.rows.shape[0]):
-        if not state.choices.bends[part]:
-            beaten = beaten & (state.mean[device, part] >= state.mean[device, part, pick])
-        elif state.informative[part, pick]:
-            beaten = beaten & (state.physics.floor[part, pick] >= 1.0)
-    return beaten
-
-
-def misleading(state: LearnerState, device: int) -> BoolArray:
-    """Choices that leave the server hardly any work, while its line was drawn through few
-    observations: a server takes some milliseconds for anything, and a line through those says that
-    the whole model takes for ever."""
-    none = np.zeros(state.rows.shape[1], dtype=np.bool_)
-    server = state.physics.server_part
-    if server < 0 or state.synced[device, server, -2] >= state.dimension[server] + state.young:
-        return none
-    work = state.mean[device, server]
-    result: BoolArray = (work > 0.0) & (work < HARDLY_ANY * work[0])
-    return result
-
-
-def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, Array]:
-    """Of every choice, with the spread to be reckoned with: the latency expected of a part,
-    its variance, and that of one observation. While the line seems to fit, what is expected goes by
-    it alone; here its choices have a say, as far as their observations tell deviation from noise.
-    """
-    choices, expected = state.choices, state.mean[device, part]
-    spread = suspicion(state, device, part)
-    every = max(state.physics.deviation[device, part] ** 2, 1e-12)
-    sums = choices.synced[device, part] + choices.local[device, part]
-    left = unexplained(weighted(sums, expected), expected, spread, np.full_like(expected, every))
-    open_: Array = spread * spread * expected * expected * left
-    noise = np.where(expected > 0.0, every / share(expected), 0.0)
-    if choices.spread[device, part] > 0.0:  # they have had their say
-        return expected, open_, noise
-    line = times(choices.rows[part], state.physics.theta[device, part])
-    known = (sums[0] > 0.0) & (line > 0.0)
-    average = sums[1] / np.where(known, sums[0], 1.0) * state.physics.pace[device, part]
-    deviation = np.where(known, average / np.where(known, line, 1.0) - 1.0, 0.0)
-    return expected * (1.0 + deviation * (1.0 - left)), open_, noise
-
-
-def improvement(z: float) -> float:
-    """E max(e - z, 0) of a standard normal e: what is saved on average, in standard deviations, by
-    knowing a choice that is expected to be worse by z of them."""
-    return float(exp(-0.5 * z * z) / sqrt(2.0 * pi) - 0.5 * z * erfc(z / sqrt(2.0)))
-
-
-def its_turn(state: LearnerState, device: int) -> bool:
-    """Whether this device has earned a look with what it has observed: its share in what its pools
-    may spend. One that was earned and not worth taking is kept, but no second one, and considered
-    again when a little more is known."""
-    choices = state.choices
-    own, known = 0.0, everything_known(state, device)
-    for part in range(state.rows.shape[0]):
-        if choices.bends[part]:
-            own += float(state.physics.own[device, part, -1])
-    earned = choices.earned[device]
-    more = max(own - float(earned[1]), 0.0) * CURIOSITY / max(known, 1.0) ** (2.0 / 3.0)
-    earned[0], earned[1] = min(float(earned[0]) + more, 1.0), own
-    soon = earned[2] <= known <= AGAIN * earned[2]
-    return bool(earned[0] >= 1.0 and not soon)
-
-
-def everything_known(state: LearnerState, device: int) -> float:
-    """Observations of all parts that may bend, this device's and others'."""
-    known = 0.0
-    for part in range(state.rows.shape[0]):
-        if state.choices.bends[part]:
-            known += float(state.synced[device, part, -1] + state.local[device, part, -1])
-    return known

@@ -14,6 +14,7 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, LearnerState
 from cans.learning.arithmetic.deviations import tells_of_a_choice
+from cans.learning.arithmetic.estimating import estimate_of, noise_variance
 from cans.learning.arithmetic.linear import (
     cholesky,
     inverse_from,
@@ -22,7 +23,6 @@ from cans.learning.arithmetic.linear import (
     times,
     wants_upload,
 )
-from cans.learning.arithmetic.physical import estimate_of, noise_variance
 from cans.learning.messages import Download, PoolKey
 
 YOUNG = 20.0

@@ -18,7 +18,8 @@ from cans.learning.arithmetic.arrays import (
     LearnerState,
     PoolState,
 )
-from cans.learning.arithmetic.deviations import scattered, share, weighted
+from cans.learning.arithmetic.deviations import FLOOR_MS, scattered, share, weighted
+from cans.learning.arithmetic.estimating import estimate_of, noise_variance
 from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
     adopt,
@@ -29,16 +30,7 @@ from cans.learning.arithmetic.linear import (
     sigma_of,
     times,
 )
-from cans.learning.arithmetic.physical import (
-    FLOOR_MS,
-    PRIOR_RUNS,
-    PRIOR_SHARE,
-    SLOWER,
-    alarmed,
-    estimate_of,
-    keenness,
-    noise_variance,
-)
+from cans.learning.arithmetic.observing import PRIOR_RUNS, PRIOR_SHARE, SLOWER, alarmed, keenness
 
 NO_CHOICES = np.zeros((SUMS, 0))
 """The sums of every choice of a policy that has none."""

@@ -21,13 +21,17 @@ from typing import Any
 from cans.cache import cache_folder
 from cans.learning.arithmetic import (
     arrays,
+    bending,
     choosing,
     deviations,
+    estimating,
     exchange,
     linear,
+    looks,
     nonnegative,
-    physical,
+    observing,
     pooling,
+    scoring,
 )
 from cans.simulation.engines import exchanging, fast, loops
 
@@ -36,7 +40,11 @@ COMPILED = (
     linear,
     nonnegative,
     deviations,
-    physical,
+    observing,
+    estimating,
+    bending,
+    scoring,
+    looks,
     exchange,
     pooling,
     choosing,

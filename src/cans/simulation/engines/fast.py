@@ -21,8 +21,9 @@ from cans.learning.arithmetic.choosing import (
 )
 from cans.learning.arithmetic.exchange import rides, upload_is_due
 from cans.learning.arithmetic.linear import accumulate, estimate, observe, wants_fleet_sync
-from cans.learning.arithmetic.physical import learn, observe_physically, refresh, unsurprised
+from cans.learning.arithmetic.observing import learn, observe_physically, unsurprised
 from cans.learning.arithmetic.pooling import acknowledge, send
+from cans.learning.arithmetic.scoring import refresh
 from cans.simulation.engines.exchanging import (
     deliver,
     deliver_waiting,

@@ -1,0 +1,141 @@
+"""From estimates to the score of every choice: what could be best, and what is not even tried."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
+from cans.learning.arithmetic.bending import look_into_choices
+from cans.learning.arithmetic.deviations import TOO_MUCH, affordable, too_slow
+from cans.learning.arithmetic.estimating import (
+    compute_root,
+    estimate_physically,
+    predict,
+    update_roots,
+)
+from cans.learning.arithmetic.linear import over_parts
+
+TIE_BREAK = 0.01
+"""Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
+
+WORTH_TRYING, WELL_KNOWN = 0.1, 0.2
+"""A choice that was left out is tried if it may save a tenth of the best one's latency, once the
+best one is known to a fifth, unless it could cost `TOO_MUCH`."""
+
+
+def refresh(state: LearnerState, device: int) -> None:
+    """Before a choice: estimate and score anew, if something of weight has changed since last time.
+    All parts go through it together: a few large operations take less time than many small ones."""
+    physics = state.physics
+    if np.count_nonzero(physics.stale[device]) == 0:
+        return
+    for part in range(state.rows.shape[0]):
+        bent = state.choices.used and state.choices.spread[device, part] > 0.0
+        if bent or physics.pending[device, part] > 0.0:  # bent: its line was replaced
+            physics.stale[device, part] = True
+    physics.pending[device] = 0.0
+    update_roots(state, device)
+    for part in range(state.rows.shape[0]):
+        if physics.stale[device, part] and physics.updates[device, part] >= ANEW:
+            compute_root(state, device, part)
+    estimate_physically(state, device)
+    predict(state, device)
+    if state.choices.used:
+        look_into_choices(state, device)
+    physics.scores[device] = physical_scores(state, device)
+
+
+def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
+    """Lower confidence bound of the latency of every choice that can win at all; infinite for the
+    others.
+
+    Choices are left out on the assumption that the server is the faster machine. When the
+    estimates say otherwise (it is overloaded), every choice is back; one alone is where they leave
+    room for it: the server may be slower in one class of work. `charge` is known and comes on
+    top of each choice: waiting, and tolls.
+    """
+    physics = state.physics
+    low, mean = lower_bounds(state, device) + charge, over_parts(state.mean[device])
+    scores: Array = low + TIE_BREAK * mean
+    front, server = physics.front_part, physics.server_part
+    barred = physics.barred
+    if front >= 0:
+        on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
+        if on_server + charge[0] > on_device:
+            barred = np.where(physics.offered, 0.0, np.inf)
+        else:
+            barred = barred_still(state, device, low, mean + charge)
+    if state.choices.used:
+        if state.choices.spread[device].max() > 0.0:
+            considered = physics.offered & affordable(state, device, mean + charge)
+            barred = np.where(considered, 0.0, np.inf)
+        expected = np.maximum(mean, state.choices.seen[device]) + charge + barred
+        slow = too_slow(state, device, charge, float(expected.min()))
+        barred = np.where(slow | too_far(state, device, mean + charge, barred), np.inf, barred)
+    result: Array = scores + barred
+    return result
+
+
+def lower_bounds(state: LearnerState, device: int) -> Array:
+    """Lower confidence bound of the latency of every choice, over all parts.
+
+    Where lines fit, the parts' bounds are added up, as in Eq. 3. Where choices deviate, what is
+    open of the front-end of a choice has nothing to do with what is open of its back-end: variances
+    are added up. What physics says beyond the mean counts in full.
+    """
+    physics = state.physics
+    if not state.choices.used or state.choices.spread[device].max() <= 0.0:
+        return over_parts(physics.low[device])
+    below = np.maximum(state.mean[device] - physics.low[device], 0.0)
+    bounds: Array = over_parts(physics.low[device] + below) - np.sqrt(over_parts(below * below))
+    return bounds
+
+
+def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> BoolArray:
+    """Choices whose way to the server alone is expected to take `TOO_MUCH` times as long as the
+    best choice does at most: that a link is uncertain is no reason to try it there. Exchanges that
+    are timed for their own sake say more about it, at less cost."""
+    physics, width = state.physics, state.choices.width[device]
+    front, server = physics.front_part, physics.server_part
+    if front < 0:
+        return np.zeros(mean.shape[0], dtype=np.bool_)
+    best = (mean + barred).argmin()
+    most = mean[best] + physics.kappa * sqrt((width[:, best] ** 2).sum())
+    link = over_parts(state.mean[device]) - state.mean[device, front] - state.mean[device, server]
+    far: BoolArray = link > TOO_MUCH * most
+    return far
+
+
+def barred_still(state: LearnerState, device: int, low: Array, mean: Array) -> Array:
+    """Infinite for choices that are left out, zero for the others. The estimates speak for one that
+    was left out if its upper confidence bound is below the best of the others, and, once that best
+    one is known, if it may save a tenth of it. Never for one that is expected to cost three times
+    as much, where its back-end is taken to last as long as all of the model does on the server: it
+    does not last longer.
+    """
+    physics = state.physics
+    viable = mean + physics.barred
+    best = viable.argmin()
+    limit = float(viable[best])
+    left_out = physics.offered > physics.viable
+    if np.count_nonzero(left_out & (np.minimum(low, mean) < limit)) == 0:
+        return physics.barred
+    if state.choices.used:
+        uncertain = physics.kappa * over_parts(state.choices.width[device])
+    else:
+        widths = (physics.kappa * physics.deviation[device]).reshape(-1, 1)
+        uncertain = over_parts(widths * state.norm[device])
+    better = mean + uncertain < limit
+    if uncertain[best] <= WELL_KNOWN * limit:
+        server = state.mean[device, physics.server_part]
+        bounded = mean - server <= TOO_MUCH * limit - server[0]
+        better = better | ((low < (1.0 - WORTH_TRYING) * limit) & bounded)
+    result: Array = np.where(physics.offered & better, 0.0, physics.barred)
+    return result
+
+
+def physical_scores(state: LearnerState, device: int) -> Array:
+    """The scores of all choices where nobody waits."""
+    return charged_scores(state, device, np.zeros(state.rows.shape[1]))
