@@ -809,7 +809,7 @@ def mature(parts, beyond):
 def affordable(parts, mean):
     kappa = parts[FRONT].numbers.kappa
     high = mean + np.sqrt(sum((part.width / kappa) ** 2 for part in parts))
-    return high <= 3 * high[mean.argmin()]
+    return high <= 3 * high.min()
 
 
 def seen_of(parts):
@@ -859,7 +859,7 @@ def outlook(part):
     left = noise_share(part.mean, number * importance(part.mean), tau, variance)
     mean, line = part.mean.copy(), part.x @ (part.theta / part.pace)
     for p in np.flatnonzero(number * line) if part.tau == 0 else ():
-        mean[p] *= 1 + (1 - left[p]) * (total[p] / number[p] / line[p] - 1)
+        mean[p] *= max(1 + (1 - left[p]) * (total[p] / number[p] / line[p] - 1), 0.0)
     noise = np.where(part.mean > 0, variance / importance(part.mean), 0.0)
     return mean, (tau * part.mean) ** 2 * left, noise
 

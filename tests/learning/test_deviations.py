@@ -615,6 +615,23 @@ def test_what_was_measured_is_not_bounded_by_what_a_line_says_of_others(unseen, 
     assert measured[unseen + 1] - 1.0 <= mean[unseen] <= measured[unseen - 1] + 1.0
 
 
+def test_what_was_measured_below_nothing_is_expected_to_take_nothing() -> None:
+    """Where noise is far more than latency averages may be negative, and no promise."""
+    state = taught()._state
+    state.choices.synced[0, 0, :3, 6] = 3.0, -15.0, 75.0
+    expected, _, _ = looks.outlook(state, 0, 0)
+    assert expected[6] == 0.0
+
+
+def test_a_choice_is_no_measure_of_itself() -> None:
+    """What is expected to take least, and may take most, is not what others are compared with."""
+    state = taught()._state
+    state.choices.width[0] = 0.0
+    state.choices.width[0, 1, 1] = 150.0
+    mean = np.array([9.0, 0.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0])
+    assert deviations.affordable(state, 0, mean).tolist() == [*[False] * 4, *[True] * 5]
+
+
 def test_what_is_open_of_two_parts_is_less_than_the_sum() -> None:
     state = bent_state()
     state.mean[0] = 10.0

@@ -297,11 +297,11 @@ def note_slow(state: LearnerState, device: int) -> None:
 
 
 def affordable(state: LearnerState, device: int, mean: Array) -> BoolArray:
-    """Choices that do not take more than `TOO_MUCH` times the best one."""
-    physics = state.physics
+    """Choices that do not take more than `TOO_MUCH` times what the best one does at most, one
+    standard deviation each."""
     width = state.choices.width[device]
     high = mean + np.sqrt((width * width).sum(axis=0))
-    best = high[np.where(physics.offered, mean, np.inf).argmin()]
+    best = np.where(state.physics.offered, high, np.inf).min()
     result: BoolArray = high <= TOO_MUCH * best
     return result
 

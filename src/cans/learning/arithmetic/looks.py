@@ -131,7 +131,7 @@ def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, 
     known = (sums[0] > 0.0) & (line > 0.0)
     average = sums[1] / np.where(known, sums[0], 1.0) * state.physics.pace[device, part]
     deviation = np.where(known, average / np.where(known, line, 1.0) - 1.0, 0.0)
-    return expected * (1.0 + deviation * (1.0 - left)), open_, noise
+    return expected * np.maximum(1.0 + deviation * (1.0 - left), 0.0), open_, noise
 
 
 def improvement(z: float) -> float:
