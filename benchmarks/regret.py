@@ -19,11 +19,11 @@ from typing import Any
 
 RELEASE = "f230c75"
 ROOT = Path(__file__).parent.parent
-FIRST_SEED = int(os.environ.get("REGRET_FIRST_SEED", "370000"))
+FIRST_SEED = int(os.environ.get("REGRET_FIRST_SEED", "380000"))
 WORLDS = ("paper", "literal", "layered", "drifting", "cells", "codecs", "heterogeneous",
           "misspecified", "adversary")  # fmt: skip
 MODELS = ("vgg16", "resnet50", "vit_b16")
-FLEETS = {25: (2_500, 20), 200: (20_000, 6)}  # devices: rounds, seeds
+FLEETS = {25: (2_500, 20), 200: (20_000, 20)}  # devices: rounds, seeds
 TIMES_BAR, POINTS_BAR = 1.10, 0.05
 
 # Run by either code: only what both have.

@@ -259,7 +259,7 @@ def likeliest_spread(mean, norm, weight, average, variance, every):
                 continue
             h = importance(mean[p])
             v = max(variance[p], every) * h / weight[p]
-            apart = h * (average[p] - mean[p]) ** 2
+            apart = h * (max(average[p], 0.0) - mean[p]) ** 2
             more = 9 * tau**2
             student = log(1 + apart / (freedom * v)) - log(1 + apart / (freedom * (more + v)))
             gain += ((freedom + 1) * student - left * log(1 + more / v)) / 2
@@ -847,7 +847,7 @@ def suspicion(part):
         left = 1 - min(number[p] * h * (part.x[p] @ inverse @ part.x[p]), 1.0)
         said = left * (0.3**2 / (0.3**2 + noise)) ** 2
         known += said
-        square += said * (h * (total[p] / number[p] - line[p]) ** 2 - noise)
+        square += said * (h * (max(total[p] / number[p], 0.0) - line[p]) ** 2 - noise)
     return min(sqrt(max(square / known, 0.0)) / 3, 0.5)
 
 
@@ -856,11 +856,12 @@ def outlook(part):
     one observation."""
     tau, variance = suspicion(part), max(part.sigma**2, 1e-12)
     number, total, _ = by_choice(part.copy + part.buffer, len(part.mean))
-    left = noise_share(part.mean, number * importance(part.mean), tau, variance)
+    one = variance / importance(part.mean)  # the noise of one observation
+    left = one / (one + number * (tau * part.mean) ** 2)
     mean, line = part.mean.copy(), part.x @ (part.theta / part.pace)
     for p in np.flatnonzero(number * line) if part.tau == 0 else ():
         mean[p] *= max(1 + (1 - left[p]) * (total[p] / number[p] / line[p] - 1), 0.0)
-    noise = np.where(part.mean > 0, variance / importance(part.mean), 0.0)
+    noise = np.where(part.mean > 0, one, 0.0)
     return mean, (tau * part.mean) ** 2 * left, noise
 
 

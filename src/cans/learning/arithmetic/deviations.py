@@ -204,7 +204,8 @@ def spread_of(sums: Array, mean: Array, norm: Array, variance: Array, every: flo
     """The spread of the choices about their line, a share of latency: the likeliest of `SPREADS`,
     or 0 if the evidence for it is weak; `variance` and `every` are `noise_of`.
 
-    A choice that the line was drawn through (leverage near 1) says nothing about it. Nor is one
+    A choice that the line was drawn through (leverage near 1) says nothing about it. An average
+    below zero is noise as far as it is. Nor is one
     less noisy than all are because a few observations of it happen to agree; and noise that is
     known from few observations is Student's.
     """
@@ -217,7 +218,7 @@ def spread_of(sums: Array, mean: Array, norm: Array, variance: Array, every: flo
     freedom = np.maximum(sums[0] / worth - 1.0, 0.0).sum() + 2.0
     left = np.where(seen, 1.0 - np.minimum(sums[0] * norm * norm, 1.0), 0.0)
     left = np.where(left < 0.01, 0.0, left)
-    apart = (sums[1] / weight - mean) ** 2 * worth
+    apart = (np.maximum(sums[1] / weight, 0.0) - mean) ** 2 * worth
     best, found = EVIDENCE, 0.0
     for spread in SPREADS:
         prior = (FLOOR_MS * spread) ** 2
@@ -343,7 +344,7 @@ def suspicion(state: LearnerState, device: int, part: int) -> float:
     left = np.where(known, 1.0 - np.minimum(sums[0] * norm * norm, 1.0), 0.0)
     prior = (FLOOR_MS * SUSPECTED) ** 2
     said = left * (prior / (prior + noise)) ** 2
-    apart = (sums[1] / weight - line) ** 2 * worth
+    apart = (np.maximum(sums[1] / weight, 0.0) - line) ** 2 * worth
     total = SUSPICIONS * prior + (said * (apart - noise)).sum()
     square = total / (SUSPICIONS + said.sum()) / (FLOOR_MS * FLOOR_MS)
     return float(np.sqrt(min(max(square, 0.0), LARGEST * LARGEST)))

@@ -17,8 +17,6 @@ from cans.learning.arithmetic.deviations import (
     share,
     suspicion,
     too_slow,
-    unexplained,
-    weighted,
 )
 from cans.learning.arithmetic.linear import times
 
@@ -122,9 +120,10 @@ def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, 
     spread = suspicion(state, device, part)
     every = max(state.physics.deviation[device, part] ** 2, 1e-12)
     sums = choices.synced[device, part] + choices.local[device, part]
-    left = unexplained(weighted(sums, expected), expected, spread, np.full_like(expected, every))
-    open_: Array = spread * spread * expected * expected * left
-    noise = np.where(expected > 0.0, every / share(expected), 0.0)
+    noise, unseen = every / share(expected), spread * spread * expected * expected
+    left = noise / (noise + unseen * sums[0])
+    open_: Array = unseen * left
+    noise = np.where(expected > 0.0, noise, 0.0)
     if choices.spread[device, part] > 0.0:  # they have had their say
         return expected, open_, noise
     line = times(choices.rows[part], state.physics.theta[device, part])
