@@ -791,7 +791,7 @@ def choose(parts, viable):
         back = worth_a_try(parts, viable, lower, mean)
         scores = np.where(np.logical_or(viable, back), scores, inf)
     if any(part.tau > 0 for part in parts):
-        scores = np.where(affordable(parts, mean), lower + 0.01 * mean, inf)
+        scores = np.where(affordable(parts, mean, mean.argmin()), lower + 0.01 * mean, inf)
     expected = np.maximum(mean, seen_of(parts))
     slow = too_slow(parts, expected[scores < inf].min())
     scores = np.where(slow | too_far(parts, mean, scores), inf, scores)
@@ -806,10 +806,10 @@ def mature(parts, beyond):
     return all(worth(part.copy) >= part.x.shape[1] + beyond for part in parts if part.bends)
 
 
-def affordable(parts, mean):
+def affordable(parts, mean, best):
     kappa = parts[FRONT].numbers.kappa
     high = mean + np.sqrt(sum((part.width / kappa) ** 2 for part in parts))
-    return high <= 3 * high.min()
+    return high <= 3 * high[best]
 
 
 def seen_of(parts):
@@ -856,12 +856,11 @@ def outlook(part):
     one observation."""
     tau, variance = suspicion(part), max(part.sigma**2, 1e-12)
     number, total, _ = by_choice(part.copy + part.buffer, len(part.mean))
-    one = variance / importance(part.mean)  # the noise of one observation
-    left = one / (one + number * (tau * part.mean) ** 2)
+    left = noise_share(part.mean, number * importance(part.mean), tau, variance)
     mean, line = part.mean.copy(), part.x @ (part.theta / part.pace)
     for p in np.flatnonzero(number * line) if part.tau == 0 else ():
         mean[p] *= max(1 + (1 - left[p]) * (total[p] / number[p] / line[p] - 1), 0.0)
-    noise = np.where(part.mean > 0, one, 0.0)
+    noise = np.where(part.mean > 0, variance / importance(part.mean), 0.0)
     return mean, (tau * part.mean) ** 2 * left, noise
 
 
@@ -888,7 +887,7 @@ def look(parts, pick):
     mean = sum(part.mean for part in parts if not part.bends) + sum(each[0] for each in outlooks)
     variance, noise = (sum(each[i] for each in outlooks) for i in (1, 2))
     best = max(mean[pick], seen_of(parts)[pick])
-    allowed = affordable(parts, mean) & ~too_slow(parts, best) & ~misleading(parts[SERVER])
+    allowed = affordable(parts, mean, pick) & ~too_slow(parts, best) & ~misleading(parts[SERVER])
     allowed = allowed & ~no_better(parts, pick)
     gains = {}
     for p in range(len(mean)):

@@ -623,13 +623,14 @@ def test_what_was_measured_below_nothing_is_expected_to_take_nothing() -> None:
     assert expected[6] == 0.0
 
 
-def test_a_choice_is_no_measure_of_itself() -> None:
-    """What is expected to take least, and may take most, is not what others are compared with."""
+def test_a_look_may_not_cost_three_times_the_choice_in_whose_place_it_is() -> None:
+    """What is expected to take least, and may take most, is no measure of itself."""
     state = taught()._state
     state.choices.width[0] = 0.0
     state.choices.width[0, 1, 1] = 150.0
     mean = np.array([9.0, 0.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0])
-    assert deviations.affordable(state, 0, mean).tolist() == [*[False] * 4, *[True] * 5]
+    assert deviations.affordable(state, 0, mean, 8).tolist() == [*[False] * 4, *[True] * 5]
+    assert deviations.affordable(state, 0, mean, 1).all()
 
 
 def test_what_is_open_of_two_parts_is_less_than_the_sum() -> None:

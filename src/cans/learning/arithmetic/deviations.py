@@ -297,13 +297,12 @@ def note_slow(state: LearnerState, device: int) -> None:
 # --- select --------------------------------------------------------------------------------------
 
 
-def affordable(state: LearnerState, device: int, mean: Array) -> BoolArray:
+def affordable(state: LearnerState, device: int, mean: Array, best: int) -> BoolArray:
     """Choices that do not take more than `TOO_MUCH` times what the best one does at most, one
     standard deviation each."""
     width = state.choices.width[device]
     high = mean + np.sqrt((width * width).sum(axis=0))
-    best = np.where(state.physics.offered, high, np.inf).min()
-    result: BoolArray = high <= TOO_MUCH * best
+    result: BoolArray = high <= TOO_MUCH * high[best]
     return result
 
 

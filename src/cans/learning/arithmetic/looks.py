@@ -17,6 +17,8 @@ from cans.learning.arithmetic.deviations import (
     share,
     suspicion,
     too_slow,
+    unexplained,
+    weighted,
 )
 from cans.learning.arithmetic.linear import times
 
@@ -68,7 +70,7 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     near = physics.offered & (worse <= AT_MOST * mean[pick])
     best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
     slow = too_slow(state, device, charge, best)
-    near = near & affordable(state, device, mean) & ~slow
+    near = near & affordable(state, device, mean, pick) & ~slow
     near = near & ~misleading(state, device) & ~no_better(state, device, pick)
     most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):
@@ -120,10 +122,9 @@ def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, 
     spread = suspicion(state, device, part)
     every = max(state.physics.deviation[device, part] ** 2, 1e-12)
     sums = choices.synced[device, part] + choices.local[device, part]
-    noise, unseen = every / share(expected), spread * spread * expected * expected
-    left = noise / (noise + unseen * sums[0])
-    open_: Array = unseen * left
-    noise = np.where(expected > 0.0, noise, 0.0)
+    left = unexplained(weighted(sums, expected), expected, spread, np.full_like(expected, every))
+    open_: Array = spread * spread * expected * expected * left
+    noise = np.where(expected > 0.0, every / share(expected), 0.0)
     if choices.spread[device, part] > 0.0:  # they have had their say
         return expected, open_, noise
     line = times(choices.rows[part], state.physics.theta[device, part])

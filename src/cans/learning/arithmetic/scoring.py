@@ -69,7 +69,8 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
             barred = barred_still(state, device, low, mean + charge)
     if state.choices.used:
         if state.choices.spread[device].max() > 0.0:
-            considered = physics.offered & affordable(state, device, mean + charge)
+            best = int(np.where(physics.offered, mean + charge, np.inf).argmin())
+            considered = physics.offered & affordable(state, device, mean + charge, best)
             barred = np.where(considered, 0.0, np.inf)
         expected = np.maximum(mean, state.choices.seen[device]) + charge + barred
         slow = too_slow(state, device, charge, float(expected.min()))
