@@ -14,7 +14,7 @@ fleets have settled a few messages more or less are chance, so that whether they
 fleet is told by all messages of a device since it joined.
 
 FLEET_SIZES=20,100,200,1000,5000 takes these sizes, instead of those that have a bar (20, 200 and
-1,000), FLEET_TURNS=2 two turns of each fleet instead of up to six.
+1,000), FLEET_TURNS=2 two turns of each fleet instead of up to twelve.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REHEARSED = 6  # turns after that which are not measured: links are less busy no
 SWITCH_S = 0.0005  # hundreds of devices share an interpreter here: none has to wait for another's
 # Short turns, many of them: a machine that has others to serve is slower for seconds at a time.
 TURN_REQUESTS = {20: 5, 100: 3, 200: 2, 1000: 1, 5000: 1}  # of each device
-TURNS = {20: 6, 100: 6, 200: 6, 1000: 6, 5000: 2}  # of each fleet
+TURNS = {20: 12, 100: 6, 200: 12, 1000: 6, 5000: 2}  # of each fleet
 LIGHT_UPLOADS = 0.01  # per inference and part, where the real ones were not asked
 CPU_BAR, P99_BAR, GROWTH_BAR, MESSAGES_BAR, BYTES_BAR = 1.10, 1.5, 0.1, 0.05, 20.0
 
