@@ -22,7 +22,7 @@ from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.named import WORLDS
 from cans.simulation.worlds.world import Participation
 
-FIRST_SEED = 380_000
+FIRST_SEED = 390_000
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("BENT_SEEDS", "20")))
 DEVICES = tuple(map(int, os.environ.get("BENT_DEVICES", "1,5,25,100").split(",")))
 RADII = (0.0, 1.0, 5.0, 10.0, 50.0)

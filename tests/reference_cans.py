@@ -517,7 +517,7 @@ class Part:
     variance: np.ndarray | float = 0.0  # ... and how uncertain it is
     earned: float = 0.0  # towards a look of its device ...
     earned_with: int = 0  # ... with so many observations of its own
-    considered: int = 0  # observations when a look was last considered
+    considered: int = 0  # observations when a look of its device was last considered
 
     def observe(self, x, y, choice=None):
         if not x.any():
@@ -773,7 +773,17 @@ def lower_bounds(parts):
         return sum(part.lower for part in parts)
     below = [np.maximum(part.mean - part.lower, 0.0) for part in parts]
     bounds = sum(np.maximum(part.mean, part.lower) for part in parts)
-    return bounds - np.sqrt(sum(each**2 for each in below))
+    known = max(part.observed() for part in parts if part.bends)
+    hopes = [hope(part, known) for part in parts]
+    return bounds - np.sqrt(sum((h * each) ** 2 for h, each in zip(hopes, below, strict=True)))
+
+
+def hope(part, known):
+    """How much of a bound counts: all of it up to three observations of a choice."""
+    if not part.bends:
+        return 1.0
+    number = by_choice(part.copy + part.buffer, len(part.mean))[0]
+    return np.where(number <= 3, 1.0, min(sqrt(100 / known), 1.0))
 
 
 def too_far(parts, mean, scores):
@@ -829,7 +839,8 @@ def its_turn(parts):
     known = sum(part.observed() for part in bending)
     more = max(own - kept.earned_with, 0) * 10 / max(known, 1) ** (2 / 3)
     kept.earned, kept.earned_with = min(kept.earned + more, 1.0), own
-    return kept.earned >= 1.0 and not kept.considered <= known <= 1.02 * kept.considered
+    soon = all(each.considered <= each.observed() <= 1.02 * each.considered for each in bending)
+    return kept.earned >= 1.0 and not soon
 
 
 def suspicion(part):
@@ -893,14 +904,15 @@ def look(parts, pick):
     for p in range(len(mean)):
         worse, square = mean[p] - mean[pick], max(variance[p], 1e-12)
         if allowed[p] and worse <= 0.2 * mean[pick]:
-            for looks in (1, 16):
+            for looks in (1, 4, 16):
                 told = square / sqrt(square + noise[p] / looks)
                 saved = told * norm.pdf(worse / told) - worse * norm.sf(worse / told)
                 gain = inferences * saved / looks - max(worse, 0.0)
                 gains[p] = max(gain, gains.get(p, -inf))
     best = max(gains, key=gains.get, default=pick)
     if gains.get(best, 0.0) <= 0.04 * mean[pick]:
-        parts[FRONT].considered = sum(part.observed() for part in bending)
+        for part in bending:
+            part.considered = part.observed()
         return pick
     parts[FRONT].earned = 0.0
     return best

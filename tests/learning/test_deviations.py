@@ -255,7 +255,7 @@ def test_what_looks_found_has_a_say_before_the_line_is_given_up() -> None:
 def test_a_look_spends_what_was_earned() -> None:
     learner = taught()
     state = learner._state
-    state.choices.earned[0] = 1.0, 1e9, 0.0  # nothing more is earned
+    state.choices.earned[0] = 1.0, 1e9  # nothing more is earned
     assert looks.look(state, 0, 5, np.zeros(9)) != 5
     assert looks.look(state, 0, 5, np.zeros(9)) == 5
 
@@ -633,8 +633,36 @@ def test_a_look_may_not_cost_three_times_the_choice_in_whose_place_it_is() -> No
     assert deviations.affordable(state, 0, mean, 1).all()
 
 
+def test_bounds_count_less_the_more_was_observed_unless_a_choice_was_hardly_seen() -> None:
+    state = bent_state()
+    state.mean[0] = 10.0
+    state.physics.low[0] = [[7.0] * 9, [10.0] * 9, [6.0] * 9]
+    state.choices.local[0] = state.local[0] = 0.0
+    state.choices.synced[0, :, 0] = [*[40.0] * 8, 3.0]
+    for observed, counts in ((20.0, 1.0), (100.0, 1.0), (400.0, 0.5), (10_000.0, 0.1)):
+        state.synced[0, :, -1] = observed
+        expected = [*[30.0 - 5.0 * counts] * 8, 30.0 - 5.0]
+        np.testing.assert_allclose(scoring.lower_bounds(state, 0), expected)
+
+
+def test_a_look_is_considered_again_when_more_is_known_of_one_part() -> None:
+    """A server that has just changed is known anew by observations that are few beside those of the
+    front-end."""
+    state = taught()._state
+    state.choices.earned[0] = 1.0, 1e9
+    state.synced[0, 0, -1], state.synced[0, 2, -1] = 5_000.0, 30.0
+    state.choices.considered[0] = state.synced[0, :, -1] + state.local[0, :, -1]
+    assert not looks.its_turn(state, 0)
+    state.synced[0, 2, -1] += 5.0
+    assert looks.its_turn(state, 0)
+    state.choices.considered[0] = state.synced[0, :, -1] + state.local[0, :, -1]
+    state.synced[0, 2, -1] = 3.0  # a new epoch
+    assert looks.its_turn(state, 0)
+
+
 def test_what_is_open_of_two_parts_is_less_than_the_sum() -> None:
     state = bent_state()
+    state.choices.synced[0] = state.choices.local[0] = 0.0  # hardly seen: bounds count in full
     state.mean[0] = 10.0
     state.physics.low[0] = [[7.0] * 9, [10.0] * 9, [6.0] * 9]
     np.testing.assert_allclose(scoring.lower_bounds(state, 0), 30.0 - 5.0)

@@ -14,6 +14,7 @@ from test_trace_shapes import rows, written
 from cans import simulate
 from cans.errors import InputError
 from cans.learning.policies import POLICIES, policy_named
+from cans.simulation.engines.arrays import truth_of
 from cans.simulation.run import Settings, play
 from cans.simulation.worlds.trace import trace_world
 
@@ -58,6 +59,14 @@ def test_each_type_changes_at_its_own_rounds(trace: Path) -> None:
     nano, pi = front
     np.testing.assert_allclose(nano[2], 10 * nano[1], rtol=0.1)
     np.testing.assert_array_equal(pi[1], pi[2])
+
+
+def test_it_is_laid_out_as_any_world_so_that_nothing_is_compiled_anew(trace: Path) -> None:
+    policy = policy_named("cans")
+    for world in (trace_world(trace, 2), Settings().make_world()):
+        arrays = [each for each in truth_of(world, policy) if isinstance(each, np.ndarray)]
+        assert all(each.flags.c_contiguous for each in arrays)
+    assert not trace_world(trace, 2).front_ms.flags.c_contiguous, "the test tests nothing"
 
 
 @pytest.mark.usefixtures("compiled")

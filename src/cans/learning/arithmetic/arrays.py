@@ -98,8 +98,8 @@ class ByChoice(NamedTuple):
     tested: Array  # (devices, parts)              observations when that was last looked into
     seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
     least: Array  # (devices, choices)             ... and what it surely takes
-    earned: Array  # (devices, 3)                  towards a look; its own observations by then; all
-    # that was known when a look was last considered
+    earned: Array  # (devices, 2)                  towards a look; its own observations by then
+    considered: Array  # (devices, parts)          observations when a look was last considered
 
 
 class PoolState(NamedTuple):
@@ -236,7 +236,8 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
         tested=np.zeros((devices, parts)),
         seen=np.zeros((devices, choices)),
         least=np.zeros((devices, choices)),
-        earned=np.zeros((devices, 3)),
+        earned=np.zeros((devices, 2)),
+        considered=np.zeros((devices, parts)),
     )
 
 

@@ -265,11 +265,25 @@ def doubt(mean: Array, norm: Array, noise: Array, spread: float, variance: float
     return result
 
 
+def observed(state: LearnerState, device: int, part: int) -> float:
+    """Observations of a part, this device's and others'."""
+    return float(state.synced[device, part, -1] + state.local[device, part, -1])
+
+
+def most_observed(state: LearnerState, device: int) -> float:
+    """Of the part that may bend and was observed most often: about as many inferences were made."""
+    most = 0.0
+    for part in range(state.rows.shape[0]):
+        if state.choices.bends[part]:
+            most = max(most, observed(state, device, part))
+    return most
+
+
 def is_due(state: LearnerState, device: int, part: int) -> bool:
     """Whether so much was learned of a part since its choices were last looked into that they are
     looked into now: a twentieth more, or something far slower than expected."""
     tested = state.choices.tested[device, part]
-    now = state.synced[device, part, -1] + state.local[device, part, -1]
+    now = observed(state, device, part)
     if tested <= now <= RENEWED * tested + 1.0:
         return False
     state.choices.tested[device, part] = now

@@ -14,6 +14,8 @@ import numpy as np
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
 from cans.learning.arithmetic.deviations import (
     affordable,
+    most_observed,
+    observed,
     share,
     suspicion,
     too_slow,
@@ -27,10 +29,11 @@ CURIOSITY, AT_MOST, WORTHWHILE = 10.0, 0.2, 0.04
 at what is expected to cost a fifth more at most and to save more than a look and 4 % cost."""
 
 AGAIN = 1.02
-"""Growth of what is known after which a look that was not worth taking is considered again."""
+"""Growth of what is known of a part after which a look that was not worth taking is considered
+again: of a server that has just changed much is news that is little beside all of the front-end."""
 
-LOOKS = 16.0
-"""Looks at one choice that are weighed together, beside a single one."""
+LOOKS = (1.0, 4.0, 16.0)
+"""Looks at one choice that are weighed together."""
 
 HARDLY_ANY = 0.02
 """The share of its work that a server must be left to tell anything of the rest."""
@@ -51,22 +54,21 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     `charge` comes on top of each choice.
 
     One look tells little where noise is large, and is worth nothing where only several would change
-    one's mind; so it counts as the best of one and of `LOOKS`, for its share of them (Frazier and
+    one's mind; so it counts as the best of so many `LOOKS`, for its share of them (Frazier and
     Powell, 2010).
     """
     physics, choices = state.physics, state.choices
     if not its_turn(state, device) or not every_line_drawn(state, device):
         return pick
     mean = state.mean[device].sum(axis=0) + charge
-    variance, noise, inferences = np.zeros_like(mean), np.zeros_like(mean), 0.0
+    variance, noise = np.zeros_like(mean), np.zeros_like(mean)
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
             expected, open_, every = outlook(state, device, part)
             mean = mean - state.mean[device, part] + expected
             variance, noise = variance + open_, noise + every
-            made = state.synced[device, part, -1] + state.local[device, part, -1]
-            inferences = max(inferences, made)
     error, worse = np.sqrt(np.maximum(variance, 1e-12)), mean - mean[pick]
+    inferences = most_observed(state, device)
     near = physics.offered & (worse <= AT_MOST * mean[pick])
     best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
     slow = too_slow(state, device, charge, best)
@@ -75,7 +77,7 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):
         if near[choice]:
-            for looks in (1.0, LOOKS):
+            for looks in LOOKS:
                 told = error[choice] ** 2 / sqrt(error[choice] ** 2 + noise[choice] / looks)
                 saved = told * improvement(worse[choice] / told)
                 gain = inferences * saved / looks - max(worse[choice], 0.0)
@@ -84,7 +86,8 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
     if found != pick:
         choices.earned[device, 0] = 0.0
     else:
-        choices.earned[device, 2] = everything_known(state, device)
+        for part in range(state.rows.shape[0]):
+            choices.considered[device, part] = observed(state, device, part)
     return found
 
 
@@ -143,23 +146,16 @@ def improvement(z: float) -> float:
 def its_turn(state: LearnerState, device: int) -> bool:
     """Whether this device has earned a look with what it has observed: its share in what its pools
     may spend. One that was earned and not worth taking is kept, but no second one, and considered
-    again when a little more is known."""
+    again when a little more is known of some part."""
     choices = state.choices
-    own, known = 0.0, everything_known(state, device)
+    own, known, news = 0.0, 0.0, False
     for part in range(state.rows.shape[0]):
         if choices.bends[part]:
             own += float(state.physics.own[device, part, -1])
+            now, then = observed(state, device, part), float(choices.considered[device, part])
+            known += now
+            news = news or now < then or now > AGAIN * then
     earned = choices.earned[device]
     more = max(own - float(earned[1]), 0.0) * CURIOSITY / max(known, 1.0) ** (2.0 / 3.0)
     earned[0], earned[1] = min(float(earned[0]) + more, 1.0), own
-    soon = earned[2] <= known <= AGAIN * earned[2]
-    return bool(earned[0] >= 1.0 and not soon)
-
-
-def everything_known(state: LearnerState, device: int) -> float:
-    """Observations of all parts that may bend, this device's and others'."""
-    known = 0.0
-    for part in range(state.rows.shape[0]):
-        if state.choices.bends[part]:
-            known += float(state.synced[device, part, -1] + state.local[device, part, -1])
-    return known
+    return bool(earned[0] >= 1.0 and news)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
 from cans.learning.arithmetic.bending import look_into_choices
-from cans.learning.arithmetic.deviations import TOO_MUCH, affordable, too_slow
+from cans.learning.arithmetic.deviations import TOO_MUCH, affordable, most_observed, too_slow
 from cans.learning.arithmetic.estimating import (
     compute_root,
     estimate_physically,
@@ -19,6 +19,10 @@ from cans.learning.arithmetic.linear import over_parts
 
 TIE_BREAK = 0.01
 """Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
+
+HOPEFUL, HARDLY_SEEN = 100.0, 3.0
+"""Observations up to which bounds count in full where choices deviate, and observations of one
+choice up to which they always do: a first impression may be bad luck."""
 
 WORTH_TRYING, WELL_KNOWN = 0.1, 0.2
 """A choice that was left out is tried if it may save a tenth of the best one's latency, once the
@@ -90,8 +94,22 @@ def lower_bounds(state: LearnerState, device: int) -> Array:
     if not state.choices.used or state.choices.spread[device].max() <= 0.0:
         return over_parts(physics.low[device])
     below = np.maximum(state.mean[device] - physics.low[device], 0.0)
-    bounds: Array = over_parts(physics.low[device] + below) - np.sqrt(over_parts(below * below))
+    hoped = hope(state, device) * below
+    bounds: Array = over_parts(physics.low[device] + below) - np.sqrt(over_parts(hoped * hoped))
     return bounds
+
+
+def hope(state: LearnerState, device: int) -> Array:
+    """(parts, choices) how much of the distance to its lower bound counts in favour of a choice:
+    all of it where it was hardly seen, or while little was observed; after that less and less.
+
+    To be sure which of twenty choices within a few per cent of each other is best takes some
+    hundred observations of each. Bounds would pay for that whatever it gains; looks weigh it.
+    """
+    known = max(most_observed(state, device), HOPEFUL)
+    seen = state.choices.synced[device, :, 0] + state.choices.local[device, :, 0]
+    share: Array = np.where(seen <= HARDLY_SEEN, 1.0, sqrt(HOPEFUL / known))
+    return share
 
 
 def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> BoolArray:

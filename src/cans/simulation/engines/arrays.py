@@ -97,24 +97,30 @@ def lay_out(
             probe_bytes=np.array(PROBE_BYTES, dtype=np.float64) / PROBE_BYTES[0],
             link_part=link_part,
         ),
-        truth=Truth(
-            place_of=world.place_of,
-            front_ms=world.front_ms,
-            link_ms=world.link_ms,
-            link_fixed_ms=world.link_fixed_ms,
-            server_ms=world.server_ms,
-            probe_ms=world.probe_ms,
-            has_front=np.asarray(table.front.any(axis=1)),
-            allowed=world.allowed,
-            restricted=not bool(world.allowed.all()),
-            report=world.told_per_ms(policy),
-            samples=world.samples,
-            sample_count=world.sample_count,
-        ),
+        truth=truth_of(world, policy),
         offline_rows=offline_rows,
         warm=tuple(part.warm for part in policy.parts),
         server=new_server(table, policy, hyperparameters),
         names=tuple(names),
+    )
+
+
+def truth_of(world: World, policy: Policy) -> Truth:
+    """A world as arrays, each in one piece: for another layout numba would compile all anew."""
+    whole = np.ascontiguousarray
+    return Truth(
+        place_of=whole(world.place_of),
+        front_ms=whole(world.front_ms),
+        link_ms=whole(world.link_ms),
+        link_fixed_ms=whole(world.link_fixed_ms),
+        server_ms=whole(world.server_ms),
+        probe_ms=whole(world.probe_ms),
+        has_front=whole(world.table.front.any(axis=1)),
+        allowed=whole(world.allowed),
+        restricted=not bool(world.allowed.all()),
+        report=whole(world.told_per_ms(policy)),
+        samples=whole(world.samples),
+        sample_count=whole(world.sample_count),
     )
 
 
