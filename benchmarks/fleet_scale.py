@@ -46,10 +46,12 @@ LIGHT = {1000: 0.1, 5000: 0.04}
 SIZES = (20, 200, 1000)  # that have a bar
 # Of each real device, as fast as they go; who learns nothing has nothing to settle.
 SETTLE_REQUESTS = {"cans": 100, "offload": 20}
-REHEARSED = 6  # turns after that which are not measured: links are less busy now, which is news
+REHEARSED = 4  # turns after that which are not measured: links are less busy now, which is news
 SWITCH_S = 0.0005  # hundreds of devices share an interpreter here: none has to wait for another's
 # Short turns, many of them: a machine that has others to serve is slower for seconds at a time.
-TURN_REQUESTS = {20: 5, 100: 3, 200: 2, 1000: 1, 5000: 1}  # of each device
+# About as many inferences of each device as it had before: one edition of a pool, which goes to
+# everybody, is a twentieth of a message per inference where each device makes twenty.
+TURN_REQUESTS = {20: 8, 100: 4, 200: 4, 1000: 1, 5000: 1}  # of each device
 TURNS = {20: 12, 100: 6, 200: 12, 1000: 6, 5000: 2}  # of each fleet
 LIGHT_UPLOADS = 0.01  # per inference and part, where the real ones were not asked
 CPU_BAR, P99_BAR, GROWTH_BAR, MESSAGES_BAR, BYTES_BAR = 1.10, 1.5, 0.1, 0.05, 20.0

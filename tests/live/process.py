@@ -107,6 +107,7 @@ def _agent(port: int, state: Path, ledger: Path) -> None:
     from tests.live.toy import example, toy
 
     file = ledger.open("a", buffering=1)
+    file.write("\n")  # what a kill has cut in two ends here
 
     class Written(Ledger):
         def latencies(self, choice: Any, measured: Any) -> Any:
