@@ -126,5 +126,6 @@ def run() -> dict[str, Any]:
         "cold_start": cold,
         "first_seed": FIRST_SEED,
         "seeds": len(SEEDS),
+        "seeds_with_one_device": len(ALONE),
         "bars_met": met,
     }
