@@ -49,8 +49,8 @@ SETTLE_REQUESTS = {"cans": 100, "offload": 20}
 REHEARSED = 4  # turns after that which are not measured: links are less busy now, which is news
 SWITCH_S = 0.0005  # hundreds of devices share an interpreter here: none has to wait for another's
 # Short turns, many of them: a machine that has others to serve is slower for seconds at a time.
-# Yet dozens of inferences of each real device in all: an edition of a pool goes to everybody, and is
-# a twentieth of a message per inference where each device makes twenty.
+# Yet dozens of inferences of each real device in all: an edition of a pool goes to everybody, and
+# is a twentieth of a message per inference where each device makes twenty.
 TURN_REQUESTS = {20: 8, 100: 4, 200: 4, 1000: 1, 5000: 1}  # of each device
 TURNS = {20: 12, 100: 6, 200: 12, 1000: 6, 5000: 2}  # of each fleet
 LIGHT_UPLOADS = 0.01  # per inference and part, where the real ones were not asked
