@@ -277,6 +277,20 @@ def noise_share(mean, weight, tau, variance):
 # --- viable choices ------------------------------------------------------------------------------
 
 
+def viable_among(front, link, allowed, slack=0.02):
+    """Which of the allowed choices no other one of them beats; the first and the last stay."""
+    costs = np.hstack([front, link])
+
+    def beaten(p):
+        return any(
+            all(costs[q] <= costs[p]) and any(costs[q] < (1 - slack) * costs[p])
+            for q in np.flatnonzero(allowed)
+        )
+
+    last = len(costs) - 1
+    return [bool(allowed[p]) and (p in (0, last) or not beaten(p)) for p in range(len(costs))]
+
+
 def viable_choices(front, link, slack=0.02):
     """Which choices can win, and how clear that is: the least distance of a mixture's best value
     from the threshold. Multiplicative weights may miss what is not clear."""
@@ -586,8 +600,11 @@ class Part:
             return True
         share = max(len(self.own), 1) / max(sum(row.count for row in self.copy), 1)
         waits, count = min(1.5 * share, 1.0) * (1 + 1e-9), len(self.x)
-        kept, known = by_choice(self.buffer, count)[0], by_choice(self.copy, count)[0]
-        if (kept > waits * 1.25 * known).any():
+        kept, known, own = (
+            by_choice(rows, count)[0] for rows in (self.buffer, self.copy, self.own)
+        )
+        shares = 1.5 * np.maximum(own, 1) / max(sum(row.count for row in self.copy), 1)
+        if (kept > np.minimum(shares, 1.0) * (1 + 1e-9) * 1.25 * known).any():
             return True
         before, after = sums(self.copy, d)[0], sums(self.copy + self.buffer, d)[0]
         return growth(before, after, self.numbers.ridge) > waits * log(1 + self.numbers.alpha)
@@ -769,13 +786,14 @@ def estimate(parts):
 
 def lower_bounds(parts):
     """Of all parts together: the bounds' sum or, where choices deviate, variances are added up."""
-    if all(part.tau == 0 for part in parts):
+    if not any(part.bends for part in parts):
         return sum(part.lower for part in parts)
-    below = [np.maximum(part.mean - part.lower, 0.0) for part in parts]
-    bounds = sum(np.maximum(part.mean, part.lower) for part in parts)
     known = max(part.observed() for part in parts if part.bends)
-    hopes = [hope(part, known) for part in parts]
-    return bounds - np.sqrt(sum((h * each) ** 2 for h, each in zip(hopes, below, strict=True)))
+    hoped = [hope(part, known) * np.maximum(part.mean - part.lower, 0.0) for part in parts]
+    expected = sum(np.maximum(part.mean, part.lower) for part in parts)
+    if all(part.tau == 0 for part in parts):
+        return expected - sum(hoped)
+    return expected - np.sqrt(sum(each**2 for each in hoped))
 
 
 def hope(part, known):
@@ -787,21 +805,24 @@ def hope(part, known):
 
 
 def too_far(parts, mean, scores):
-    """The way alone takes three times what the best choice takes at most."""
+    """The way alone may take three times what the surest choice does, a standard deviation each."""
     if not any(part.bends for part in parts):
         return np.zeros(len(mean), dtype=bool)
-    best = np.where(scores < inf, mean, inf).argmin()
-    return parts[LINK].mean > 3 * (mean[best] + sqrt(sum(part.width[best] ** 2 for part in parts)))
+    widths = [part.width / part.numbers.kappa for part in parts]
+    high = mean + np.sqrt(sum(width**2 for width in widths))
+    way = parts[FRONT].mean + parts[LINK].mean + widths[LINK]
+    return way > 3 * high[scores < inf].min()
 
 
-def choose(parts, viable):
+def choose(parts, viable, allowed):
     lower, mean = lower_bounds(parts), sum(part.mean for part in parts)
-    scores = lower + 0.01 * mean
-    if parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
+    scores = np.where(allowed, lower + 0.01 * mean, inf)
+    if any(part.tau > 0 for part in parts):
+        best = np.where(allowed, mean, inf).argmin()
+        scores = np.where(affordable(parts, mean, best), scores, inf)
+    elif parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
         back = worth_a_try(parts, viable, lower, mean)
         scores = np.where(np.logical_or(viable, back), scores, inf)
-    if any(part.tau > 0 for part in parts):
-        scores = np.where(affordable(parts, mean, mean.argmin()), lower + 0.01 * mean, inf)
     expected = np.maximum(mean, seen_of(parts))
     slow = too_slow(parts, expected[scores < inf].min())
     scores = np.where(slow | too_far(parts, mean, scores), inf, scores)
@@ -809,7 +830,7 @@ def choose(parts, viable):
     drawn = all(worth(part.copy) >= part.x.shape[1] for part in parts)
     if not its_turn(parts) or not drawn:
         return pick
-    return look(parts, pick)
+    return look(parts, pick, allowed)
 
 
 def mature(parts, beyond):
@@ -890,7 +911,7 @@ def misleading(server):
     return young & (server.mean > 0) & (server.mean < 0.02 * server.mean[0])
 
 
-def look(parts, pick):
+def look(parts, pick, allowed):
     """The choice of which a look saves most beyond what it costs, or `pick`."""
     bending = [part for part in parts if part.bends]
     outlooks = [outlook(part) for part in bending]
@@ -898,8 +919,9 @@ def look(parts, pick):
     mean = sum(part.mean for part in parts if not part.bends) + sum(each[0] for each in outlooks)
     variance, noise = (sum(each[i] for each in outlooks) for i in (1, 2))
     best = max(mean[pick], seen_of(parts)[pick])
-    allowed = affordable(parts, mean, pick) & ~too_slow(parts, best) & ~misleading(parts[SERVER])
-    allowed = allowed & ~no_better(parts, pick)
+    far = too_far(parts, mean, np.where(allowed, 0.0, inf))
+    allowed = allowed & affordable(parts, mean, pick) & ~too_slow(parts, best) & ~far
+    allowed = allowed & ~misleading(parts[SERVER]) & ~no_better(parts, pick)
     gains = {}
     for p in range(len(mean)):
         worse, square = mean[p] - mean[pick], max(variance[p], 1e-12)
@@ -947,6 +969,7 @@ def cans(
     served,
     numbers,
     immediate=True,
+    allowed=None,
 ):
     """Picks and, for each round, how many uploads it made.
 
@@ -958,8 +981,15 @@ def cans(
     arrivals     m -> what the probes of each size take device m when it arrives
     offline      for each device a list of (p, front-end latency)
     served       of the server by itself a list of (p, back-end latency)
+    allowed      (m, p) -> whether device m may make choice p at all; None: all may
     """
     viable = numbers.viable or viable_choices(x[FRONT], x[LINK])[0]
+    everything = np.ones(len(x[FRONT]), dtype=bool)
+    may = [everything if allowed is None else allowed[m] for m in range(len(pool_of))]
+    can_win = [
+        viable if each.all() or numbers.viable else viable_among(x[FRONT], x[LINK], each)
+        for each in may
+    ]
     pools = {
         name: Pool(x[i].shape[1], numbers.ridge, choices=len(x[i]) if numbers.bends[i] else 0)
         for i in range(3)
@@ -1030,7 +1060,7 @@ def cans(
         frames[m] += 1
         pull(m)
         estimate(parts)
-        p = choose(parts, viable)
+        p = choose(parts, can_win[m], may[m])
         picks.append(p)
         for i, part in enumerate(parts):  # with delivery `next-contact`
             if part.on_its_way is not None and p != last:

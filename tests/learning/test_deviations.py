@@ -256,8 +256,8 @@ def test_a_look_spends_what_was_earned() -> None:
     learner = taught()
     state = learner._state
     state.choices.earned[0] = 1.0, 1e9  # nothing more is earned
-    assert looks.look(state, 0, 5, np.zeros(9)) != 5
-    assert looks.look(state, 0, 5, np.zeros(9)) == 5
+    assert looks.look(state, 0, 5, np.zeros(9), state.physics.offered) != 5
+    assert looks.look(state, 0, 5, np.zeros(9), state.physics.offered) == 5
 
 
 def taught() -> DeviceLearner:

@@ -372,8 +372,8 @@ def test_scores_are_lower_bounds_of_what_can_win() -> None:
     state = a_state()
     mark_viable(state.physics, np.array([True, False, True, True]))
     rng = np.random.default_rng(1)
-    state.physics.low[1], state.mean[1] = rng.random((2, 3, 4))
-    state.physics.low[1, :, 1] = state.mean[1, :, 1] = 2.0  # far from the best
+    state.physics.low[1], state.mean[1] = 1.0 + rng.random((2, 3, 4))
+    state.physics.low[1, :, 1] = state.mean[1, :, 1] = 3.0  # worse than the others
     state.mean[1, SERVER, 0] = state.mean[1, FRONT, 3] = 2.0
     scores = state.physics.low[1].sum(axis=0) + 0.01 * state.mean[1].sum(axis=0)
     found = scoring.physical_scores(state, 1)
@@ -415,22 +415,22 @@ def test_what_is_charged_counts_in_every_comparison() -> None:
     state = retry_state()
     plain = scoring.physical_scores(state, 0)
     charge = np.array([3.0, 3.0, 3.0, 0.0])
-    found = scoring.charged_scores(state, 0, charge)
+    found = scoring.charged_scores(state, 0, charge, state.physics.offered)
     np.testing.assert_allclose(found[[0, 2, 3]], (plain + charge)[[0, 2, 3]])
     assert np.isinf(found[1])
     waits = np.array([27.0, 27.0, 27.0, 0.0])  # the server's 14 ms and this: more than 40 here
-    assert np.isfinite(scoring.charged_scores(state, 0, waits)).all()
+    assert np.isfinite(scoring.charged_scores(state, 0, waits, state.physics.offered)).all()
     state.physics.low[0, :, 1] = [1.9, 6.0, 10.0]  # 17.9 of 20: a tenth is saved
     cheap = np.array([0.0, 0.0, 0.0, 0.0])
-    assert np.isfinite(scoring.charged_scores(state, 0, cheap))[1]
+    assert np.isfinite(scoring.charged_scores(state, 0, cheap, state.physics.offered))[1]
     cheap[1] = 0.2  # 18.1 of 20
-    assert np.isinf(scoring.charged_scores(state, 0, cheap))[1]
+    assert np.isinf(scoring.charged_scores(state, 0, cheap, state.physics.offered))[1]
     state.physics.low[0, :, 1] = [11.0, 6.0, 10.0]
     state.mean[0, :, 1] = [5.0, 6.0, 6.9]  # 17.9 ms, 19.9 at most: surely better than 20
     cheap[1] = 0.05
-    assert np.isfinite(scoring.charged_scores(state, 0, cheap))[1]
+    assert np.isfinite(scoring.charged_scores(state, 0, cheap, state.physics.offered))[1]
     cheap[1] = 0.15
-    assert np.isinf(scoring.charged_scores(state, 0, cheap))[1]
+    assert np.isinf(scoring.charged_scores(state, 0, cheap, state.physics.offered))[1]
 
 
 def test_nothing_is_tried_before_the_best_is_known() -> None:
@@ -693,7 +693,7 @@ def test_one_of_many_keeps_back_no_more_than_its_share() -> None:
         state = a_state(POLICIES["cans"])
         pooled(state, 1, FRONT, [row for _ in range(100) for row in ten_rows()])
         state.choices.synced[1, FRONT, 0] = 400.0
-        state.physics.own[1, FRONT, -1] = own
+        state.physics.own[1, FRONT, -1] = state.choices.own[1, FRONT, 0, 2] = own
         at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
         expected, _ = observing.expectation(state, 1, FRONT, per_ms, 0.0)
         for number in range(1, 300):

@@ -50,6 +50,7 @@ def by_the_reference(world: World, episode: Episode, numbers, immediate: bool = 
         list(zip(episode.server_choice, episode.server_ms, strict=True)),
         numbers,
         immediate,
+        [world.allowed[place] for place in world.place_of],
     )
 
 
@@ -72,6 +73,15 @@ def test_equals_the_reference_in_every_world(name) -> None:
 @pytest.mark.parametrize("name", ["cells", "drifting"])
 def test_equals_the_reference_when_uploads_wait(name) -> None:
     check_picks(make_world(name, "resnet50", 6), 150, seed=5, immediate=False)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("name", ["layered", "bent-1", "accelerator"])
+def test_equals_the_reference_where_not_all_is_allowed(name) -> None:
+    world = make_world(name, "resnet50", 6)
+    allowed = world.allowed.copy()
+    allowed[:, :3] = False
+    check_picks(replace(world, allowed=allowed), 150, seed=5)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -124,6 +124,7 @@ class DeviceLearner:
             state.physics.floor[...] = rows.physics.floor
             state.physics.viable[...] = rows.physics.viable
             state.physics.barred[...] = rows.physics.barred
+            state.physics.beaten[...] = rows.physics.beaten
             state.physics.sources[...] = rows.physics.sources
             state.physics.source_count[...] = rows.physics.source_count
             state.physics.floor_by_source[...] = rows.physics.floor_by_source
@@ -458,11 +459,16 @@ class DeviceLearner:
         if self._how == choosing.SAMPLED and context.normals is None:
             raise ValueError(f"policy {self.policy.name!r} needs normals in its context")
         if charge is not None:
-            scores = scoring.charged_scores(self._state, 0, charge.sum(axis=0))
+            offered = self._state.physics.offered
+            among = offered if context.allowed is None else context.allowed
+            scores = scoring.charged_scores(self._state, 0, charge.sum(axis=0), among)
         else:
             weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
             normals = _NO_NORMALS if context.normals is None else context.normals
-            scores = choosing.learned_scores(self._state, 0, self._how, weight, normals)
+            among = _NOBODY_ASKED if context.allowed is None else context.allowed
+            scores = choosing.learned_scores(
+                self._state, 0, self._how, weight, normals, among, context.allowed is not None
+            )
         return scores if known is None else scores + known
 
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:

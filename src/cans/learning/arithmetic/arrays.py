@@ -48,6 +48,7 @@ class Physics(NamedTuple):
     offered: BoolArray  # (choices,)               may be chosen at all
     viable: BoolArray  # (choices,)                can win for some possible theta ...
     barred: Array  # (choices,)                    ... infinite where not, zero where it can
+    beaten: BoolArray  # (choices, choices)        [p, q]: p cannot win where q may be chosen
     sources: IntArray  # (choices,)                the viable choices, and then the others
     source_count: IntArray  # (1,)                 how many of them are viable
     floor: Array  # (parts, choices, choices)      what p costs at least, in units of what q costs
@@ -251,6 +252,7 @@ def no_physics() -> Physics:
         offered=flag,
         viable=flag,
         barred=number,
+        beaten=np.zeros((0, 0), dtype=np.bool_),
         sources=np.zeros(0, dtype=np.int64),
         source_count=np.zeros(1, dtype=np.int64),
         floor=np.zeros((0, 0, 0)),

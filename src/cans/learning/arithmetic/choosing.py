@@ -10,7 +10,7 @@ import numpy as np
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
 from cans.learning.arithmetic.linear import lowest, optimistic, sampled
 from cans.learning.arithmetic.looks import look
-from cans.learning.arithmetic.scoring import refresh
+from cans.learning.arithmetic.scoring import charged_scores, refresh
 
 OPTIMISTIC, SAMPLED, UNIFORM, LOCAL, OFFLOAD = range(5)
 """The members of `policies.Choose`, in its order, as compiled code knows them."""
@@ -20,7 +20,13 @@ LARGE = 1e300
 
 
 def learned_scores(
-    state: LearnerState, device: int, how: int, weight: float, normals: Array
+    state: LearnerState,
+    device: int,
+    how: int,
+    weight: float,
+    normals: Array,
+    allowed: BoolArray,
+    restricted: bool,
 ) -> Array:
     """The score of every choice by what was learned, in ms: the lowest is chosen (Eq. 3)."""
     if how == SAMPLED:
@@ -28,6 +34,8 @@ def learned_scores(
     if state.physics.used:
         refresh(state, device)
         scores: Array = state.physics.scores[device]
+        if restricted and np.count_nonzero(state.physics.offered > allowed) > 0:
+            scores = charged_scores(state, device, np.zeros_like(scores), allowed)
         return scores
     return optimistic(state.mean[device], state.norm[device], state.radius[device], weight)
 
@@ -52,10 +60,7 @@ def glance(
     comes on top of each."""
     if not state.choices.used:
         return pick
-    other = look(state, device, pick, charge)
-    if restricted and not allowed[other]:
-        return pick
-    return other
+    return look(state, device, pick, charge, allowed if restricted else state.physics.offered)
 
 
 def choose_blindly(how: int, allowed: BoolArray, uniform: float) -> int:

@@ -21,7 +21,7 @@ from math import sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import LARGEST, MATURE, Array, BoolArray, LearnerState
-from cans.learning.arithmetic.linear import any_exceeds, norms, times
+from cans.learning.arithmetic.linear import norms, over_parts, times
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
@@ -61,10 +61,6 @@ ALIKE, LEAST_UNLIKE, MOST_UNLIKE = 3.0, 0.003, 0.5
 """Observations that the spread of devices which the policy assumes counts as, and the least and the
 most that is believed."""
 
-DIFFERENT = 1.25
-"""Times the weight that is known of a choice: whoever has so much more tells it, or less: see
-`exchange.patience`."""
-
 
 # --- observe -------------------------------------------------------------------------------------
 
@@ -95,14 +91,6 @@ def note_own(
         sums[0, choice] += worth
         sums[1, choice] += worth * latency
         sums[2, choice] += worth * latency * latency
-
-
-def tells_of_a_choice(state: LearnerState, device: int, part: int, patience: float) -> bool:
-    """Whether a device knows much more of some choice than the pool: also a determinant criterion,
-    of the model in which every choice stands for itself; see `exchange.patience`."""
-    choices = state.choices
-    observed, known = choices.local[device, part, 0], choices.synced[device, part, 0]
-    return any_exceeds(observed, known, patience * DIFFERENT)
 
 
 # --- estimate ------------------------------------------------------------------------------------
@@ -336,6 +324,22 @@ def too_slow(state: LearnerState, device: int, charge: Array, best: float) -> Bo
     least = state.choices.least[device]
     result: BoolArray = (least > 0.0) & (least + charge > TOO_MUCH * best)
     return result
+
+
+def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> BoolArray:
+    """Choices that may take `TOO_MUCH` times as long until they reach the server alone as the
+    surest choice does in all, one standard deviation each: a link is not tried because it is
+    uncertain. Exchanges that are timed for their own sake say more about it, at less cost."""
+    physics = state.physics
+    front, server = physics.front_part, physics.server_part
+    if front < 0:
+        return np.zeros(mean.shape[0], dtype=np.bool_)
+    variance = state.choices.width[device] ** 2
+    surest = (mean + np.sqrt(over_parts(variance)) + barred).min()
+    way = over_parts(state.mean[device]) - state.mean[device, server]
+    open_ = over_parts(variance) - variance[front] - variance[server]
+    far: BoolArray = way + np.sqrt(np.maximum(open_, 0.0)) > TOO_MUCH * surest
+    return far
 
 
 def suspicion(state: LearnerState, device: int, part: int) -> float:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, LearnerState
-from cans.learning.arithmetic.deviations import tells_of_a_choice
 from cans.learning.arithmetic.estimating import estimate_of, noise_variance
 from cans.learning.arithmetic.linear import (
+    any_exceeds,
     cholesky,
     inverse_from,
     log_determinant,
@@ -34,6 +34,10 @@ HEARTBEAT = 200.0
 FEW = 1.5
 """A device that has made more than one of so many of a pool's observations waits until what it
 keeps would teach the pool as much as the determinant criterion asks for; any other for less."""
+
+DIFFERENT = 1.25
+"""Times the weight that a pool knows of a choice: a device that has so much more of it tells it, or
+less, by its share."""
 
 MORE = 1.0 + 1e-9
 """Shares are quotients of counts: what is just as much is not more, however it is rounded."""
@@ -78,7 +82,7 @@ def upload_is_due(state: LearnerState, device: int, part: int) -> bool:
             return True
         if state.startling[device, part, -1] > 0.0 or state.awaited[device, part] == 1.0:
             return True
-        if state.choices.bends[part] and tells_of_a_choice(state, device, part, waits):
+        if state.choices.bends[part] and tells_of_a_choice(state, device, part):
             return True
     return wants_upload(state, device, part, waits)
 
@@ -92,6 +96,18 @@ def patience(state: LearnerState, device: int, part: int) -> float:
     known = max(float(state.synced[device, part, -1]), 1.0)
     own = max(float(state.physics.own[device, part, -1]), 1.0)
     return min(FEW * own / known, 1.0) * MORE
+
+
+def tells_of_a_choice(state: LearnerState, device: int, part: int) -> bool:
+    """Whether a device knows much more of some choice than the pool, for its share of all that the
+    pool knows: also a determinant criterion, of the model in which every choice stands for itself.
+    What it hardly plays it tells of almost at once: what one look has found out, no other device
+    has to look for."""
+    choices = state.choices
+    kept, known = choices.local[device, part, 0], choices.synced[device, part, 0]
+    own = np.maximum(choices.own[device, part, 0], 1.0)
+    share = np.minimum(FEW * own / max(float(state.synced[device, part, -1]), 1.0), 1.0)
+    return any_exceeds(kept, share * known, DIFFERENT * MORE)
 
 
 def rides(state: LearnerState, part: int, choice: int) -> bool:

@@ -18,7 +18,12 @@ from cans.learning.arithmetic.arrays import (
     statistics_size,
 )
 from cans.learning.arithmetic.exchange import YOUNG
-from cans.learning.arithmetic.viability import floors, offered_choices, viable_choices
+from cans.learning.arithmetic.viability import (
+    beaten_by,
+    floors,
+    offered_choices,
+    viable_choices,
+)
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.table import PartitionTable
 
@@ -87,6 +92,7 @@ def _physics(
         offered=offered_choices(table, policy.physical.codecs),
         viable=np.zeros(choices, dtype=np.bool_),
         barred=np.zeros(choices),
+        beaten=beaten_by(table) & policy.physical.prune,
         sources=np.zeros(choices, dtype=np.int64),
         source_count=np.zeros(1, dtype=np.int64),
         floor=np.array([floors(part) for part in rows]),

@@ -18,6 +18,7 @@ from cans.learning.arithmetic.deviations import (
     observed,
     share,
     suspicion,
+    too_far,
     too_slow,
     unexplained,
     weighted,
@@ -48,8 +49,8 @@ def every_line_drawn(state: LearnerState, device: int) -> bool:
     return True
 
 
-def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
-    """The choice that is worth a look now in the place of `pick`, or `pick`: what looks are
+def look(state: LearnerState, device: int, pick: int, charge: Array, allowed: BoolArray) -> int:
+    """The allowed choice that is worth a look now in the place of `pick`, or `pick`: what looks are
     expected to save, if as many inferences follow as were made so far, exceeds what they cost.
     `charge` comes on top of each choice.
 
@@ -69,10 +70,12 @@ def look(state: LearnerState, device: int, pick: int, charge: Array) -> int:
             variance, noise = variance + open_, noise + every
     error, worse = np.sqrt(np.maximum(variance, 1e-12)), mean - mean[pick]
     inferences = most_observed(state, device)
-    near = physics.offered & (worse <= AT_MOST * mean[pick])
+    offered = physics.offered & allowed
+    near = offered & (worse <= AT_MOST * mean[pick])
     best = max(float(mean[pick]), float(choices.seen[device, pick] + charge[pick]))
     slow = too_slow(state, device, charge, best)
-    near = near & affordable(state, device, mean, pick) & ~slow
+    far = too_far(state, device, mean, np.where(offered, 0.0, np.inf))
+    near = near & affordable(state, device, mean, pick) & ~slow & ~far
     near = near & ~misleading(state, device) & ~no_better(state, device, pick)
     most, found = WORTHWHILE * mean[pick], pick
     for choice in range(mean.shape[0]):

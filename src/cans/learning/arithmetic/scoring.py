@@ -8,7 +8,13 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
 from cans.learning.arithmetic.bending import look_into_choices
-from cans.learning.arithmetic.deviations import TOO_MUCH, affordable, most_observed, too_slow
+from cans.learning.arithmetic.deviations import (
+    TOO_MUCH,
+    affordable,
+    most_observed,
+    too_far,
+    too_slow,
+)
 from cans.learning.arithmetic.estimating import (
     compute_root,
     estimate_physically,
@@ -21,8 +27,8 @@ TIE_BREAK = 0.01
 """Where the lower confidence bounds cannot tell (both are zero, say), the means do."""
 
 HOPEFUL, HARDLY_SEEN = 100.0, 3.0
-"""Observations up to which bounds count in full where choices deviate, and observations of one
-choice up to which they always do: a first impression may be bad luck."""
+"""Observations up to which bounds count in full, and observations of one choice up to which they
+always do: a first impression may be bad luck."""
 
 WORTH_TRYING, WELL_KNOWN = 0.1, 0.2
 """A choice that was left out is tried if it may save a tenth of the best one's latency, once the
@@ -51,9 +57,9 @@ def refresh(state: LearnerState, device: int) -> None:
     physics.scores[device] = physical_scores(state, device)
 
 
-def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
-    """Lower confidence bound of the latency of every choice that can win at all; infinite for the
-    others.
+def charged_scores(state: LearnerState, device: int, charge: Array, allowed: BoolArray) -> Array:
+    """Lower confidence bound of the latency of every choice that is allowed and can win at all;
+    infinite for the others.
 
     Choices are left out on the assumption that the server is the faster machine. When the
     estimates say otherwise (it is overloaded), every choice is back; one alone is where they leave
@@ -61,25 +67,38 @@ def charged_scores(state: LearnerState, device: int, charge: Array) -> Array:
     top of each choice: waiting, and tolls.
     """
     physics = state.physics
-    low, mean = lower_bounds(state, device) + charge, over_parts(state.mean[device])
-    scores: Array = low + TIE_BREAK * mean
+    learned = over_parts(state.mean[device])
+    low, mean = lower_bounds(state, device) + charge, learned + charge
+    scores: Array = low + TIE_BREAK * learned
     front, server = physics.front_part, physics.server_part
-    barred = physics.barred
+    offered, barred = physics.offered & allowed, physics.barred
+    if np.count_nonzero(physics.offered > offered) > 0:
+        barred = barred_among(state, offered)
     if front >= 0:
         on_device, on_server = state.mean[device, front, -1], state.mean[device, server, 0]
         if on_server + charge[0] > on_device:
-            barred = np.where(physics.offered, 0.0, np.inf)
+            barred = np.where(offered, 0.0, np.inf)
         else:
-            barred = barred_still(state, device, low, mean + charge)
+            barred = barred_still(state, device, low, mean, barred, offered)
     if state.choices.used:
         if state.choices.spread[device].max() > 0.0:
-            best = int(np.where(physics.offered, mean + charge, np.inf).argmin())
-            considered = physics.offered & affordable(state, device, mean + charge, best)
+            best = int(np.where(offered, mean, np.inf).argmin())
+            considered = offered & affordable(state, device, mean, best)
             barred = np.where(considered, 0.0, np.inf)
-        expected = np.maximum(mean, state.choices.seen[device]) + charge + barred
+        expected = np.maximum(mean, state.choices.seen[device] + charge) + barred
         slow = too_slow(state, device, charge, float(expected.min()))
-        barred = np.where(slow | too_far(state, device, mean + charge, barred), np.inf, barred)
+        barred = np.where(slow | too_far(state, device, mean, barred), np.inf, barred)
     result: Array = scores + barred
+    return result
+
+
+def barred_among(state: LearnerState, offered: BoolArray) -> Array:
+    """Infinite for the choices that are not among these or beaten by one of them, zero for the
+    others: what only a choice that must not be made would beat may be the best that is left."""
+    physics = state.physics
+    beating = np.where(physics.beaten & offered, 1.0, 0.0).sum(axis=1)
+    beating[0] = beating[-1] = 0.0
+    result: Array = np.where(offered & (beating == 0.0), 0.0, np.inf)
     return result
 
 
@@ -91,12 +110,15 @@ def lower_bounds(state: LearnerState, device: int) -> Array:
     are added up. What physics says beyond the mean counts in full.
     """
     physics = state.physics
-    if not state.choices.used or state.choices.spread[device].max() <= 0.0:
+    if not state.choices.used:
         return over_parts(physics.low[device])
     below = np.maximum(state.mean[device] - physics.low[device], 0.0)
     hoped = hope(state, device) * below
-    bounds: Array = over_parts(physics.low[device] + below) - np.sqrt(over_parts(hoped * hoped))
-    return bounds
+    expected, bounds = over_parts(physics.low[device] + below), over_parts(hoped)
+    if state.choices.spread[device].max() > 0.0:
+        bounds = np.sqrt(over_parts(hoped * hoped))
+    result: Array = expected - bounds
+    return result
 
 
 def hope(state: LearnerState, device: int) -> Array:
@@ -112,22 +134,9 @@ def hope(state: LearnerState, device: int) -> Array:
     return share
 
 
-def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> BoolArray:
-    """Choices whose way to the server alone is expected to take `TOO_MUCH` times as long as the
-    best choice does at most: that a link is uncertain is no reason to try it there. Exchanges that
-    are timed for their own sake say more about it, at less cost."""
-    physics, width = state.physics, state.choices.width[device]
-    front, server = physics.front_part, physics.server_part
-    if front < 0:
-        return np.zeros(mean.shape[0], dtype=np.bool_)
-    best = (mean + barred).argmin()
-    most = mean[best] + physics.kappa * sqrt((width[:, best] ** 2).sum())
-    link = over_parts(state.mean[device]) - state.mean[device, front] - state.mean[device, server]
-    far: BoolArray = link > TOO_MUCH * most
-    return far
-
-
-def barred_still(state: LearnerState, device: int, low: Array, mean: Array) -> Array:
+def barred_still(
+    state: LearnerState, device: int, low: Array, mean: Array, barred: Array, offered: BoolArray
+) -> Array:
     """Infinite for choices that are left out, zero for the others. The estimates speak for one that
     was left out if its upper confidence bound is below the best of the others, and, once that best
     one is known, if it may save a tenth of it. Never for one that is expected to cost three times
@@ -135,12 +144,12 @@ def barred_still(state: LearnerState, device: int, low: Array, mean: Array) -> A
     does not last longer.
     """
     physics = state.physics
-    viable = mean + physics.barred
+    viable = mean + barred
     best = viable.argmin()
     limit = float(viable[best])
-    left_out = physics.offered > physics.viable
+    left_out = offered & (barred > 0.0)
     if np.count_nonzero(left_out & (np.minimum(low, mean) < limit)) == 0:
-        return physics.barred
+        return barred
     if state.choices.used:
         uncertain = physics.kappa * over_parts(state.choices.width[device])
     else:
@@ -151,10 +160,11 @@ def barred_still(state: LearnerState, device: int, low: Array, mean: Array) -> A
         server = state.mean[device, physics.server_part]
         bounded = mean - server <= TOO_MUCH * limit - server[0]
         better = better | ((low < (1.0 - WORTH_TRYING) * limit) & bounded)
-    result: Array = np.where(physics.offered & better, 0.0, physics.barred)
+    result: Array = np.where(offered & better, 0.0, barred)
     return result
 
 
 def physical_scores(state: LearnerState, device: int) -> Array:
     """The scores of all choices where nobody waits."""
-    return charged_scores(state, device, np.zeros(state.rows.shape[1]))
+    nothing = np.zeros(state.rows.shape[1])
+    return charged_scores(state, device, nothing, state.physics.offered)

@@ -37,11 +37,23 @@ def viable_choices(table: PartitionTable, all_codecs: bool = True) -> BoolArray:
     return keep
 
 
+@cache
+def beaten_by(table: PartitionTable) -> BoolArray:
+    """[p, q]: whether q is no worse than p in every column and clearly better in one, so that p
+    cannot win as long as q may be chosen."""
+    costs = np.hstack([table.front, table.link])
+    return np.array([_dominating(costs, target) for target in costs])
+
+
 def _dominated(others: Array, target: Array) -> bool:
     """Is another choice no worse in every column and clearly better in one?"""
+    return bool(_dominating(others, target).any())
+
+
+def _dominating(others: Array, target: Array) -> BoolArray:
     no_worse = (others <= target).all(axis=1)
     better = (others < target * (1 - SLACK)).any(axis=1)
-    return bool((no_worse & better).any())
+    return np.asarray(no_worse & better)
 
 
 def _beaten_by_mixture(others: Array, target: Array) -> bool:

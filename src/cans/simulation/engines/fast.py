@@ -147,7 +147,9 @@ def select(
     scores = known
     if rules.parts > 0:
         weight = rules.key_frame_weight[1 if episode.key_frame[t] else 0]
-        learned = learned_scores(state, device, rules.choose, weight, episode.normals[t])
+        learned = learned_scores(
+            state, device, rules.choose, weight, episode.normals[t], allowed, truth.restricted
+        )
         scores = known + learned
     forced = rules.forced_sampling and must_not_stay_local(frame)
     pick, tied = choose_lowest(scores, allowed, truth.restricted, forced)
