@@ -458,10 +458,10 @@ class Pool:
         return step @ sigma_told @ step > max(self.d * variance, 0.1**2 * before)
 
     def choices_are_news(self):
-        """Four times as much is known of a choice, and that could matter."""
+        """Eight times as much is known of a choice, and that could matter."""
         told, now = by_choice(self.told, self.choices), by_choice(self.rows, self.choices)
         for p in range(self.choices):
-            if now[0][p] <= 4 * told[0][p]:
+            if now[0][p] <= 8 * told[0][p]:
                 continue
             if told[0][p] < 4:
                 return True
@@ -604,7 +604,7 @@ class Part:
             by_choice(rows, count)[0] for rows in (self.buffer, self.copy, self.own)
         )
         shares = 1.5 * np.maximum(own, 1) / max(sum(row.count for row in self.copy), 1)
-        if (kept > np.minimum(shares, 1.0) * (1 + 1e-9) * 1.25 * known).any():
+        if (kept > np.minimum(shares, 1.0) * (1 + 1e-9) * 1.5 * known).any():
             return True
         before, after = sums(self.copy, d)[0], sums(self.copy + self.buffer, d)[0]
         return growth(before, after, self.numbers.ridge) > waits * log(1 + self.numbers.alpha)
@@ -805,13 +805,13 @@ def hope(part, known):
 
 
 def too_far(parts, mean, scores):
-    """The way alone may take three times what the surest choice does, a standard deviation each."""
+    """The way alone, a standard deviation added, takes three times what the surest choice does."""
     if not any(part.bends for part in parts):
         return np.zeros(len(mean), dtype=bool)
     widths = [part.width / part.numbers.kappa for part in parts]
     high = mean + np.sqrt(sum(width**2 for width in widths))
     way = parts[FRONT].mean + parts[LINK].mean + widths[LINK]
-    return way > 3 * high[scores < inf].min()
+    return way > 3 * mean[np.where(scores < inf, high, inf).argmin()]
 
 
 def choose(parts, viable, allowed):

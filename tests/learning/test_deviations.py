@@ -673,7 +673,8 @@ def test_what_is_open_of_two_parts_is_less_than_the_sum() -> None:
 
 
 def test_a_link_is_not_tried_for_its_uncertainty_alone() -> None:
-    """What is under way for three times the best's worst case is out, however low its bound."""
+    """What may be under way for three times the surest choice's latency is out, however low its
+    bound is."""
     state = taught()._state
     state.mean[0], state.physics.low[0], state.choices.width[0] = 0.0, 0.0, 0.0
     state.mean[0, 0, 8] = 10.0
@@ -683,7 +684,9 @@ def test_a_link_is_not_tried_for_its_uncertainty_alone() -> None:
     scores = scoring.physical_scores(state, 0)
     assert np.isinf(scores[0])
     assert not np.isinf(scores[8])
-    state.choices.width[0, 0, 8] = 1.0  # then the best may take 12 ms
+    state.mean[0, 1, 0], state.choices.width[0, 1, 0] = 0.0, 31.0  # as long as nothing is known
+    assert np.isinf(scoring.physical_scores(state, 0)[0])
+    state.choices.width[0, 1, 0] = 29.0
     assert not np.isinf(scoring.physical_scores(state, 0)[0])
 
 

@@ -102,8 +102,8 @@ def test_that_more_is_known_of_a_choice_is_news_only_if_it_could_matter() -> Non
 
     few, certain, open_ = sums(2.0, 20.0, 0.1), sums(50.0, 20.0, 1.0), sums(50.0, 20.0, 3.0)
     assert choices_are_news(sums(0.0, 0.0, 0.0), few), "nothing was known"
-    assert choices_are_news(few, sums(9.0, 20.0, 0.1)), "two that agree may do so by chance"
-    assert not choices_are_news(certain, sums(190.0, 25.0, 1.0)), "less than four times as much"
+    assert choices_are_news(few, sums(17.0, 20.0, 0.1)), "two that agree may do so by chance"
+    assert not choices_are_news(certain, sums(390.0, 25.0, 1.0)), "less than eight times as much"
     assert not choices_are_news(certain, sums(500.0, 20.1, 1.0))
     assert choices_are_news(certain, sums(500.0, 20.3, 1.0)), "it moved by more than 1 %"
     assert choices_are_news(open_, sums(500.0, 20.1, 3.0)), "known to 2 % only"

@@ -64,6 +64,7 @@ def scenes() -> list[tuple[World, Episode, list[int]]]:
         (random_scene(0), 150),
         (random_scene(1), 150),
         (make_world("cells", "resnet50", 4), 150),
+        (make_world("layered", "vgg16", 4), 150),
         (make_world("drifting", "resnet50", 4), 250),
     ):
         episode = world.episode(rounds, 0, 5, offline_whole=True)

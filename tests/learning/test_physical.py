@@ -692,7 +692,7 @@ def test_one_of_many_keeps_back_no_more_than_its_share() -> None:
     def kept_back(own: float) -> int:
         state = a_state(POLICIES["cans"])
         pooled(state, 1, FRONT, [row for _ in range(100) for row in ten_rows()])
-        state.choices.synced[1, FRONT, 0] = 400.0
+        state.choices.synced[1, FRONT, 0] = 200.0
         state.physics.own[1, FRONT, -1] = state.choices.own[1, FRONT, 0, 2] = own
         at_zero, per_ms = state.sums_at_zero[FRONT, 2], state.sums_per_ms[FRONT, 2]
         expected, _ = observing.expectation(state, 1, FRONT, per_ms, 0.0)

@@ -327,18 +327,19 @@ def too_slow(state: LearnerState, device: int, charge: Array, best: float) -> Bo
 
 
 def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> BoolArray:
-    """Choices that may take `TOO_MUCH` times as long until they reach the server alone as the
-    surest choice does in all, one standard deviation each: a link is not tried because it is
-    uncertain. Exchanges that are timed for their own sake say more about it, at less cost."""
+    """Choices that may take, one standard deviation included, `TOO_MUCH` times as long until they
+    reach the server alone as the surest choice is expected to take in all: a link is not tried
+    because it is uncertain. Exchanges that are timed for their own sake say more about it, at less
+    cost."""
     physics = state.physics
     front, server = physics.front_part, physics.server_part
     if front < 0:
         return np.zeros(mean.shape[0], dtype=np.bool_)
     variance = state.choices.width[device] ** 2
-    surest = (mean + np.sqrt(over_parts(variance)) + barred).min()
+    surest = (mean + np.sqrt(over_parts(variance)) + barred).argmin()
     way = over_parts(state.mean[device]) - state.mean[device, server]
     open_ = over_parts(variance) - variance[front] - variance[server]
-    far: BoolArray = way + np.sqrt(np.maximum(open_, 0.0)) > TOO_MUCH * surest
+    far: BoolArray = way + np.sqrt(np.maximum(open_, 0.0)) > TOO_MUCH * mean[surest]
     return far
 
 

@@ -35,7 +35,7 @@ FEW = 1.5
 """A device that has made more than one of so many of a pool's observations waits until what it
 keeps would teach the pool as much as the determinant criterion asks for; any other for less."""
 
-DIFFERENT = 1.25
+DIFFERENT = 1.5
 """Times the weight that a pool knows of a choice: a device that has so much more of it tells it, or
 less, by its share."""
 
@@ -55,9 +55,10 @@ rows of pools are scaled: a tenth of a millisecond, or 3 % of the latency where 
 many devices the uncertainty of a pool is soon less than that. Nor does it matter that more is known
 of what was certain to this standard error."""
 
-SEEN, KNOWN = 4.0, 0.01
-"""Observations of a choice below which its average may be right by chance, and the standard error
-of it, a share of latency (or `MATTERS` milliseconds), below which more of them matter to nobody."""
+MULTIPLIED, SEEN, KNOWN = 8.0, 4.0, 0.01
+"""That more is known of a choice is news at this many times the observations that were told;
+observations below which its average may be right by chance, and the standard error of it, a share
+of latency (or `MATTERS` milliseconds), below which more of them matter to nobody."""
 
 NEWS_SECONDS, NEWS_BURST = 600.0, 1.0
 """A watcher is told of changes that are no news once in so long, and at most so often at once."""
@@ -141,9 +142,9 @@ def is_news(
 
 
 def choices_are_news(told: Array, now: Array) -> bool:
-    """Whether a pool knows of some choice, or four times as much as it was told to know, and that
-    could matter: its average was uncertain, or is another one now."""
-    number, grown = np.maximum(told[0], 1.0), now[0] > np.exp(GROWN) * told[0]
+    """Whether a pool knows far more of some choice than it was told to know, and that could matter:
+    its average was uncertain, or is another one now."""
+    number, grown = np.maximum(told[0], 1.0), now[0] > MULTIPLIED * told[0]
     before = told[1] / number
     after = now[1] / np.maximum(now[0], 1.0)
     error = np.maximum(told[2] / number - before * before, 0.0) / np.maximum(number - 1.0, 1.0)
