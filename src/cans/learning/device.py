@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from cans.learning.arithmetic import choosing, linear, scoring
-from cans.learning.arithmetic.arrays import ANEW, Array, LearnerState
+from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
 from cans.learning.congestion import Habit, Load, Overrun, toll, wait_at_arrival
@@ -84,6 +84,8 @@ class DeviceLearner:
         }
         self._light = self._light_choices()
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
+        self._allowed: BoolArray | None = None  # when last something was not, and the scores then
+        self._allowed_scores: Array | None = None
         self._frame = 0
         self._overrun = Overrun()
         self._habit = Habit()
@@ -141,8 +143,10 @@ class DeviceLearner:
     def get_ready(self) -> None:
         """Estimate anew what has changed, ahead of the next choice: whoever waits for that choice
         need not wait for this."""
-        if self._state.physics.used:
-            scoring.refresh(self._state, 0)
+        if self._state.physics.used and scoring.refresh(self._state, 0):
+            self._allowed_scores = None
+            if self._allowed is not None:
+                self._scores_among(self._allowed)
 
     def select(self, context: Context | None = None) -> Choice:
         """Alg. 1 line 4: the choice of the lowest optimistic latency (Eq. 3)."""
@@ -465,11 +469,25 @@ class DeviceLearner:
         else:
             weight = exploration_weight(context.key_frame) if self.policy.key_frames else 1.0
             normals = _NO_NORMALS if context.normals is None else context.normals
-            among = _NOBODY_ASKED if context.allowed is None else context.allowed
             scores = choosing.learned_scores(
-                self._state, 0, self._how, weight, normals, among, context.allowed is not None
+                self._state, 0, self._how, weight, normals, _NOBODY_ASKED, False
             )
+            physics, allowed = self._state.physics, context.allowed
+            if physics.used and allowed is not None and choosing.leaves_out(self._state, allowed):
+                scores = self._scores_among(allowed)
+            else:
+                self._allowed = None
         return scores if known is None else scores + known
+
+    def _scores_among(self, allowed: BoolArray) -> Array:
+        """The scores where only these choices are allowed. Mostly they are those that were allowed
+        before, so that nobody has to wait for it."""
+        before = self._allowed
+        if self._allowed_scores is None or before is None or not np.array_equal(allowed, before):
+            nothing = np.zeros(self.table.choices)
+            self._allowed = allowed.copy()
+            self._allowed_scores = scoring.charged_scores(self._state, 0, nothing, self._allowed)
+        return self._allowed_scores
 
     def _made(self, row: int, tied: bool, score: float | None = None) -> Choice:
         table = self.table

@@ -34,10 +34,15 @@ def learned_scores(
     if state.physics.used:
         refresh(state, device)
         scores: Array = state.physics.scores[device]
-        if restricted and np.count_nonzero(state.physics.offered > allowed) > 0:
+        if restricted and leaves_out(state, allowed):
             scores = charged_scores(state, device, np.zeros_like(scores), allowed)
         return scores
     return optimistic(state.mean[device], state.norm[device], state.radius[device], weight)
+
+
+def leaves_out(state: LearnerState, allowed: BoolArray) -> bool:
+    """Whether something must not be chosen now that may be at other times."""
+    return bool(np.count_nonzero(state.physics.offered > allowed) > 0)
 
 
 def choose_lowest(

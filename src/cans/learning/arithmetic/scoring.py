@@ -35,12 +35,13 @@ WORTH_TRYING, WELL_KNOWN = 0.1, 0.2
 best one is known to a fifth, unless it could cost `TOO_MUCH`."""
 
 
-def refresh(state: LearnerState, device: int) -> None:
-    """Before a choice: estimate and score anew, if something of weight has changed since last time.
+def refresh(state: LearnerState, device: int) -> bool:
+    """Before a choice: estimate and score anew, if something of weight has changed since last time;
+    returns whether it has.
     All parts go through it together: a few large operations take less time than many small ones."""
     physics = state.physics
     if np.count_nonzero(physics.stale[device]) == 0:
-        return
+        return False
     for part in range(state.rows.shape[0]):
         bent = state.choices.used and state.choices.spread[device, part] > 0.0
         if bent or physics.pending[device, part] > 0.0:  # bent: its line was replaced
@@ -55,6 +56,7 @@ def refresh(state: LearnerState, device: int) -> None:
     if state.choices.used:
         look_into_choices(state, device)
     physics.scores[device] = physical_scores(state, device)
+    return True
 
 
 def charged_scores(state: LearnerState, device: int, charge: Array, allowed: BoolArray) -> Array:
