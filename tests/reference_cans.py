@@ -810,7 +810,9 @@ def too_far(parts, mean, scores):
         return np.zeros(len(mean), dtype=bool)
     widths = [part.width / part.numbers.kappa for part in parts]
     high = mean + np.sqrt(sum(width**2 for width in widths))
-    way = parts[FRONT].mean + parts[LINK].mean + widths[LINK]
+    link = parts[LINK]
+    known = (widths[LINK] / max(link.sigma, 1e-12)) ** 2 * importance(link.mean) <= 100
+    way = parts[FRONT].mean + link.mean + np.where(known, widths[LINK], 0.0)
     return way > 3 * mean[np.where(scores < inf, high, inf).argmin()]
 
 
@@ -888,12 +890,12 @@ def outlook(part):
     one observation."""
     tau, variance = suspicion(part), max(part.sigma**2, 1e-12)
     number, total, _ = by_choice(part.copy + part.buffer, len(part.mean))
-    left = noise_share(part.mean, number * importance(part.mean), tau, variance)
+    noise = variance / importance(part.mean)
+    left = noise / (noise + tau**2 * (part.mean**2 + 1) * number)
     mean, line = part.mean.copy(), part.x @ (part.theta / part.pace)
     for p in np.flatnonzero(number * line) if part.tau == 0 else ():
         mean[p] *= max(1 + (1 - left[p]) * (total[p] / number[p] / line[p] - 1), 0.0)
-    noise = np.where(part.mean > 0, variance / importance(part.mean), 0.0)
-    return mean, (tau * part.mean) ** 2 * left, noise
+    return mean, (tau * part.mean) ** 2 * left, np.where(part.mean > 0, noise, 0.0)
 
 
 def no_better(parts, pick):

@@ -43,6 +43,9 @@ RENEWED = 1.05
 TOO_MUCH = 3.0
 """Times the best latency that a choice may take, one standard deviation included, to be tried."""
 
+EXTRAPOLATED = 100.0
+"""Times the variance of one observation: what is more uncertain was never observed at all."""
+
 SURELY = 3.0
 """Standard errors by which a choice must have been slower than that not to be tried again."""
 
@@ -330,7 +333,7 @@ def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> Boo
     """Choices that may take, one standard deviation included, `TOO_MUCH` times as long until they
     reach the server alone as the surest choice is expected to take in all: a link is not tried
     because it is uncertain. Exchanges that are timed for their own sake say more about it, at less
-    cost."""
+    cost. Where there are none, and nothing is known of it at all, somebody has to try."""
     physics = state.physics
     front, server = physics.front_part, physics.server_part
     if front < 0:
@@ -338,8 +341,12 @@ def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> Boo
     variance = state.choices.width[device] ** 2
     surest = (mean + np.sqrt(over_parts(variance)) + barred).argmin()
     way = over_parts(state.mean[device]) - state.mean[device, server]
-    open_ = over_parts(variance) - variance[front] - variance[server]
-    far: BoolArray = way + np.sqrt(np.maximum(open_, 0.0)) > TOO_MUCH * mean[surest]
+    open_ = np.zeros_like(mean)
+    for part in range(state.rows.shape[0]):
+        if part != front and part != server:
+            leverage = state.norm[device, part] ** 2 * share(state.mean[device, part])
+            open_ = open_ + np.where(leverage <= EXTRAPOLATED, variance[part], 0.0)
+    far: BoolArray = way + np.sqrt(open_) > TOO_MUCH * mean[surest]
     return far
 
 

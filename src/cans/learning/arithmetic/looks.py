@@ -20,8 +20,6 @@ from cans.learning.arithmetic.deviations import (
     suspicion,
     too_far,
     too_slow,
-    unexplained,
-    weighted,
 )
 from cans.learning.arithmetic.linear import times
 
@@ -35,6 +33,10 @@ again: of a server that has just changed much is news that is little beside all 
 
 LOOKS = (1.0, 4.0, 16.0)
 """Looks at one choice that are weighed together."""
+
+LEAST_MS = 1.0
+"""A deviation is a share of the latency, and of no less than this: what takes less than noise does
+is not looked at for what a few noisy averages say of it."""
 
 HARDLY_ANY = 0.02
 """The share of its work that a server must be left to tell anything of the rest."""
@@ -128,9 +130,11 @@ def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, 
     spread = suspicion(state, device, part)
     every = max(state.physics.deviation[device, part] ** 2, 1e-12)
     sums = choices.synced[device, part] + choices.local[device, part]
-    left = unexplained(weighted(sums, expected), expected, spread, np.full_like(expected, every))
+    noise = every / share(expected)
+    deviates = spread * spread * (expected * expected + LEAST_MS * LEAST_MS)
+    left = noise / (noise + deviates * sums[0])
     open_: Array = spread * spread * expected * expected * left
-    noise = np.where(expected > 0.0, every / share(expected), 0.0)
+    noise = np.where(expected > 0.0, noise, 0.0)
     if choices.spread[device, part] > 0.0:  # they have had their say
         return expected, open_, noise
     line = times(choices.rows[part], state.physics.theta[device, part])
