@@ -827,7 +827,8 @@ def choose(parts, viable, allowed):
         scores = np.where(np.logical_or(viable, back), scores, inf)
     expected = np.maximum(mean, seen_of(parts))
     slow = too_slow(parts, expected[scores < inf].min())
-    scores = np.where(slow | too_far(parts, mean, scores), inf, scores)
+    left = np.where(slow | too_far(parts, mean, scores), inf, scores)
+    scores = left if (left < inf).any() else scores
     pick = argmin(scores)
     drawn = all(worth(part.copy) >= part.x.shape[1] for part in parts)
     if not its_turn(parts) or not drawn:

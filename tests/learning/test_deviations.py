@@ -690,6 +690,17 @@ def test_a_link_is_not_tried_for_its_uncertainty_alone() -> None:
     assert not np.isinf(scoring.physical_scores(state, 0)[0])
 
 
+def test_where_everything_is_ruled_out_nothing_is() -> None:
+    """Noise many times the latency: what takes no time is surely too slow for what takes none."""
+    state = taught()._state
+    state.mean[0], state.physics.low[0], state.choices.width[0] = 0.0, 0.0, 0.0
+    state.mean[0, 1, :7] = 12.0
+    state.choices.width[0, 1, 7] = 1.0
+    state.choices.seen[0, 8] = state.choices.least[0, 8] = 0.5
+    assert scoring.physical_scores(state, 0).argmin() == 8
+    assert np.isfinite(scoring.physical_scores(state, 0)[8])
+
+
 def test_nothing_is_looked_at_that_cannot_be_better() -> None:
     """The same front-end as local has, and a way to a server besides."""
     state = taught()._state

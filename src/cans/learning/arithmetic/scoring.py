@@ -89,7 +89,9 @@ def charged_scores(state: LearnerState, device: int, charge: Array, allowed: Boo
             barred = np.where(considered, 0.0, np.inf)
         expected = np.maximum(mean, state.choices.seen[device] + charge) + barred
         slow = too_slow(state, device, charge, float(expected.min()))
-        barred = np.where(slow | too_far(state, device, mean, barred), np.inf, barred)
+        left = np.where(slow | too_far(state, device, mean, barred), np.inf, barred)
+        if left.min() == 0.0:  # else noise is all that is known: nothing is left out for it
+            barred = left
     result: Array = scores + barred
     return result
 
