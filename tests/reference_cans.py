@@ -825,10 +825,9 @@ def choose(parts, viable, allowed):
     elif parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
         back = worth_a_try(parts, viable, lower, mean)
         scores = np.where(np.logical_or(viable, back), scores, inf)
+    scores = np.where(too_far(parts, mean, scores), inf, scores)
     expected = np.maximum(mean, seen_of(parts))
-    slow = too_slow(parts, expected[scores < inf].min())
-    left = np.where(slow | too_far(parts, mean, scores), inf, scores)
-    scores = left if (left < inf).any() else scores
+    scores = np.where(too_slow(parts, expected[scores < inf].min()), inf, scores)
     pick = argmin(scores)
     drawn = all(worth(part.copy) >= part.x.shape[1] for part in parts)
     if not its_turn(parts) or not drawn:

@@ -691,11 +691,13 @@ def test_a_link_is_not_tried_for_its_uncertainty_alone() -> None:
 
 
 def test_where_everything_is_ruled_out_nothing_is() -> None:
-    """Noise many times the latency: what takes no time is surely too slow for what takes none."""
+    """Noise many times the latency: half a millisecond is surely too slow beside none, which a link
+    promises that nobody knows."""
     state = taught()._state
     state.mean[0], state.physics.low[0], state.choices.width[0] = 0.0, 0.0, 0.0
-    state.mean[0, 1, :7] = 12.0
-    state.choices.width[0, 1, 7] = 1.0
+    state.mean[0, 1, :8], state.mean[0, 1, 1] = 12.0, 0.0
+    state.choices.width[0, 1, 1] = 1.0
+    state.choices.seen[0], state.choices.least[0] = 0.0, 0.0
     state.choices.seen[0, 8] = state.choices.least[0, 8] = 0.5
     assert scoring.physical_scores(state, 0).argmin() == 8
     assert np.isfinite(scoring.physical_scores(state, 0)[8])

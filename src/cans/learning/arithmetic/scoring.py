@@ -87,11 +87,10 @@ def charged_scores(state: LearnerState, device: int, charge: Array, allowed: Boo
             best = int(np.where(offered, mean, np.inf).argmin())
             considered = offered & affordable(state, device, mean, best)
             barred = np.where(considered, 0.0, np.inf)
+        barred = np.where(too_far(state, device, mean, barred), np.inf, barred)
         expected = np.maximum(mean, state.choices.seen[device] + charge) + barred
         slow = too_slow(state, device, charge, float(expected.min()))
-        left = np.where(slow | too_far(state, device, mean, barred), np.inf, barred)
-        if left.min() == 0.0:  # else noise is all that is known: nothing is left out for it
-            barred = left
+        barred = np.where(slow, np.inf, barred)  # the surest choice is not far, nor the best slow
     result: Array = scores + barred
     return result
 
