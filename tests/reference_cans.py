@@ -813,7 +813,10 @@ def too_far(parts, mean, scores):
     link = parts[LINK]
     known = (widths[LINK] / max(link.sigma, 1e-12)) ** 2 * importance(link.mean) <= 100
     way = parts[FRONT].mean + link.mean + np.where(known, widths[LINK], 0.0)
-    return way > 3 * mean[np.where(scores < inf, high, inf).argmin()]
+    surest = np.where(scores < inf, high, inf).argmin()
+    far = way > 3 * mean[surest]
+    far[surest] = False
+    return far
 
 
 def choose(parts, viable, allowed):

@@ -347,6 +347,7 @@ def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> Boo
             leverage = state.norm[device, part] ** 2 * share(state.mean[device, part])
             open_ = open_ + np.where(leverage <= EXTRAPOLATED, variance[part], 0.0)
     far: BoolArray = way + np.sqrt(open_) > TOO_MUCH * mean[surest]
+    far[surest] = False
     return far
 
 
