@@ -1,4 +1,4 @@
-"""Clients of `fleet_scale`: real devices whose messages are counted, and many light ones."""
+"""Light clients of `fleet_scale`, thousands in a process; and what the clients of a server saw."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import Any
-from unittest.mock import patch
 
 import grpc
 import numpy as np
@@ -18,7 +16,7 @@ from cans.errors import CansError
 from cans.learning import DeviceIdentity, SufficientStatistics, Upload
 from cans.learning.part import pool_key
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
-from cans.live.wire.link import KEEPALIVE, Link
+from cans.live.wire.link import KEEPALIVE
 from cans.live.wire.messages import (
     JoinRequest,
     PoolNews,
@@ -27,8 +25,6 @@ from cans.live.wire.messages import (
     WatchRequest,
     Welcome,
 )
-
-SETTLING = 3  # real devices that send at a time before anything is measured
 
 
 @dataclass
@@ -72,126 +68,16 @@ class Tally:
             with self.lock:
                 self.told += 1
 
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in COUNTED}
 
-# --- real devices --------------------------------------------------------------------------------
-
-
-_counted: dict[str, RealFleet] = {}  # by the server of its devices
-
-
-class CountedLink(Link):
-    """What its device says and hears about learning goes into the tally that its fleet has then."""
-
-    def infer(self, request: InferRequest, seconds: float) -> Any:
-        pending = super().infer(request, seconds)
-        read, fleet = pending._read, _counted[self.server]
-
-        def counted(data: bytes) -> InferReply:
-            reply = read(data)
-            fleet.tally.rode(reply)
-            return reply
-
-        pending._read = counted
-        return pending
-
-    def sync(self, request: SyncRequest, seconds: float) -> Any:
-        pending = super().sync(request, seconds)
-        _counted[self.server].sent(request, pending)
-        return pending
-
-    def watch(self, request: WatchRequest) -> Any:
-        stream = super().watch(request)
-        read, fleet = stream._read, _counted[self.server]
-
-        def counted(data: bytes) -> Any:
-            fleet.tally.heard(data)
-            return read(data)
-
-        stream._read = counted
-        return stream
+    def add(self, other: dict[str, Any]) -> None:
+        """What the clients of another process saw, as they wrote it."""
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + other[name])
 
 
-class RealFleet:
-    """`cans.Device`s in threads of this process, each forced to choice 0."""
-
-    def __init__(self, port: int, devices: int, folder: Path) -> None:
-        from tests.live.toy import example, toy
-
-        from cans.live.device.hooked import HookedDevice
-        from cans.live.device.hooks import Hooks
-        from cans.live.device.servers import contact
-
-        self.tally = Tally()
-        self._inputs = example()
-        _counted[f"127.0.0.1:{port}"] = self
-        with patch.object(contact, "Link", CountedLink):
-            self.devices = [
-                HookedDevice(
-                    f"127.0.0.1:{port}", toy(), "rpi5", state=folder / f"{port}-{i}", seed=i,
-                    connect_seconds=60.0, hooks=Hooks(force=0),
-                )
-                for i in range(devices)
-            ]  # fmt: skip
-
-    def sent(self, request: SyncRequest, pending: Any) -> None:
-        """A device has sent something beside its requests."""
-        if not request.uploads:
-            return
-        uploads = SyncRequest(request.uploads)  # an account that rides along is no learning
-        self.tally.learned(len(uploads.to_bytes()), len(request.uploads))
-        pending.when_done(lambda: self._answered(pending))
-
-    def _answered(self, pending: Any) -> None:
-        try:
-            answer: SyncReply = pending.result()
-        except CansError:
-            return
-        self.tally.learned(len(answer.to_bytes()), messages=0)
-
-    def settle(self, requests: int) -> None:
-        """So many requests of each device, as fast as a few of them at a time can."""
-        todo = iter([device for _ in range(requests) for device in self.devices])
-        threads = [
-            threading.Thread(target=lambda: [self._run(device) for device in todo])
-            for _ in range(SETTLING)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def play(self, requests: int, rate: float) -> None:
-        """So many requests of each device, so many a second, evenly spread over the devices."""
-        begin = time.monotonic() + 0.1
-        offsets = np.arange(len(self.devices)) / len(self.devices) / rate
-        threads = [
-            threading.Thread(target=self._infer, args=(device, requests, rate, begin + offset))
-            for device, offset in zip(self.devices, offsets, strict=True)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _infer(self, device: Any, requests: int, rate: float, begin: float) -> None:
-        for i in range(requests):
-            time.sleep(max(begin + i / rate - time.monotonic(), 0.0))
-            self._run(device)
-
-    def _run(self, device: Any) -> None:
-        start = time.perf_counter()
-        try:
-            fallback = bool(device.run(self._inputs).report.fallback)
-        except CansError:
-            fallback = True
-        self.tally.answered(time.perf_counter() - start, fallback)
-
-    def close(self) -> None:
-        for device in self.devices:
-            device.close()
-
-
-# --- light clients -------------------------------------------------------------------------------
+COUNTED = tuple(each.name for each in fields(Tally) if each.name != "lock")
 
 
 class LightFleet:
@@ -216,6 +102,10 @@ class LightFleet:
             *(each.play(requests, rate, offset)
               for each, offset in zip(self._clients, offsets, strict=True))
         )  # fmt: skip
+
+    def cpu(self) -> float:
+        """Seconds so far."""
+        return time.process_time()
 
     async def close(self) -> None:
         for task in self._watching:

@@ -5,10 +5,10 @@
 Two servers of the toy model, one under `cans` and one under `offload` (which learns nothing), each
 with a fleet of its own that always takes point 0, so that the difference is what learning costs.
 The fleets send in turns, at the same rate; the clients have one core and the servers the other. Up
-to 200 devices are real `cans.Device`s that have each had 100 inferences before anything is
-measured (those that learn nothing 20), and a rehearsal; thousands are light clients, all in one
-process, that speak the real wire and upload as often as the 200 real ones did. Per policy: server
-CPU per request, messages and bytes about learning (uploads, their answers, news of pools),
+to 200 devices are real `cans.Device`s, ten to a process, that have each had 100 inferences before
+anything is measured (those that learn nothing 20), and a rehearsal; thousands are light clients,
+all in one process, that speak the real wire and upload as often as the 200 real ones did. Per
+policy: server CPU per request, messages and bytes about learning (uploads, answers, news of pools),
 quantiles of what answers took, fallbacks; and the exponent of each in the number of devices. Once
 fleets have settled a few messages more or less are chance, so that whether they grow with the
 fleet is told by all messages of a device since it joined.
@@ -35,19 +35,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fleet_clients import LightFleet, RealFleet, Tally
+from benchmarks.fleet_clients import LightFleet, Tally
+from benchmarks.fleet_devices import RealFleet
 from benchmarks.fleet_server import ROOT, Served, cores
 
 POLICIES = ("cans", "offload")
 # Devices, and inferences a second of each: slow enough that the clients, which all share one
-# process, are not what is measured.
+# core, are not what is measured.
 REAL = {20: 1.0, 100: 0.5, 200: 0.25}
 LIGHT = {1000: 0.1, 5000: 0.04}
 SIZES = (20, 200, 1000)  # that have a bar
 # Of each real device, as fast as they go; who learns nothing has nothing to settle.
 SETTLE_REQUESTS = {"cans": 100, "offload": 20}
 REHEARSED = 4  # turns after that which are not measured: links are less busy now, which is news
-SWITCH_S = 0.0005  # hundreds of devices share an interpreter here: none has to wait for another's
 # Short turns, many of them: a machine that has others to serve is slower for seconds at a time.
 # Yet dozens of inferences of each real device in all: an edition of a pool goes to everybody, and
 # is a twentieth of a message per inference where each device makes twenty.
@@ -72,11 +72,11 @@ class Side:
     def begin(self) -> None:
         self.fleet.tally = Tally()
         self.cpu_s.append(-self.served.cpu())
-        self.clients_s -= time.process_time()
+        self.clients_s -= self.fleet.cpu()
 
     def end(self, seconds: float) -> None:
         self.cpu_s[-1] += self.served.cpu()
-        self.clients_s += time.process_time()
+        self.clients_s += self.fleet.cpu()
         self.seconds += seconds
         self.tallies.append(self.fleet.tally)
 
@@ -122,12 +122,6 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def forget_garbage() -> None:
-    """Hundreds of devices share this process: what its collector looks through is no device's."""
-    gc.collect()
-    gc.freeze()
-
-
 def real(served: list[Served], devices: int, rate: float, folder: Path) -> list[Side]:
     """So many real devices at each server."""
     sides = [Side(each, RealFleet(each.port, devices, folder)) for each in served]
@@ -139,7 +133,6 @@ def real(served: list[Served], devices: int, rate: float, folder: Path) -> list[
             side.fleet.settle(settling)
             side.fleet.play(REHEARSED * requests, rate)
             side.settled = side.fleet.tally
-        forget_garbage()
         for turn in range(turns(devices)):
             for side in sides[:: -1 if turn % 2 else 1]:
                 side.begin()
@@ -164,7 +157,8 @@ def light(served: list[Served], devices: int, rate: float, uploads: float) -> li
                 await side.fleet.join()
                 await side.fleet.play(REHEARSED * requests, rate)
                 side.settled = side.fleet.tally
-            forget_garbage()
+            gc.collect()
+            gc.freeze()  # thousands of clients share this process
             for turn in range(turns(devices)):
                 for side in sides[:: -1 if turn % 2 else 1]:
                     side.begin()
@@ -185,7 +179,6 @@ def one(devices: int, rate: float, uploads: float | None) -> dict[str, Any]:
         folder = Path(name)
         for_clients, for_servers = cores()
         os.sched_setaffinity(0, for_clients)
-        sys.setswitchinterval(SWITCH_S)
         served = [Served(policy, folder, for_servers) for policy in POLICIES]
         try:
             if uploads is None:

@@ -19,6 +19,12 @@ def cores() -> tuple[set[int], set[int]]:
     return {allowed[0]}, {allowed[-1]}
 
 
+def cpu_seconds(pid: int) -> float:
+    """The processor time of a process so far, of all its threads."""
+    clock = (~pid << 3) | 2  # as clock_getcpuclockid names the clock of a process
+    return time.clock_gettime(clock)
+
+
 class Served:
     """A running server, on these cores alone if any are named, and the processor time it used."""
 
@@ -34,8 +40,7 @@ class Served:
 
     def cpu(self) -> float:
         """Seconds so far, of all its threads."""
-        clock = (~self.child.pid << 3) | 2  # as clock_getcpuclockid names the clock of a process
-        return time.clock_gettime(clock)
+        return cpu_seconds(self.child.pid)
 
     def stop(self) -> None:
         self.child.terminate()
