@@ -1088,7 +1088,8 @@ def cans(
         for i, part in enumerate(parts):
             rides = told and not part.bends and x[i][p].any() and part.on_its_way is None
             if not (observed[i] and part.upload_is_due()) and not rides:
-                if numbers.events and p != last and x[i][p].any() and part.on_its_way is None:
+                seen = x[i][p].any() if p != last else i == LINK and observed[LINK]
+                if numbers.events and seen and part.on_its_way is None:
                     pool(m, i).unsurprised()
                 continue
             part.start_upload()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from cans.learning.policies import (
 )
 from cans.simulation.engines import fast
 from cans.simulation.engines.arrays import lay_out, new_record
+from cans.simulation.engines.reference import Exchange, enrol, new_learners
 from cans.simulation.run import DELIVERIES, Settings, draw, play, play_fleet
 from cans.simulation.worlds.backbones import MODELS
 from cans.simulation.worlds.groups import grouped
@@ -131,3 +134,22 @@ def test_uploads_that_wait_for_a_request_reach_both_engines_alike(policy) -> Non
     made = configuration.make_world()
     fast, slow = (play(configuration, name, 3, made) for name in ("fast", "reference"))
     assert_same(fast, slow, 0.05)
+
+
+def test_a_probe_that_surprises_nobody_speaks_against_a_change_of_the_link() -> None:
+    configuration = Settings("vgg16", "cans", "layered", devices=3, rounds=10)
+    world, policy, numbers = configuration.make_world(), policy_named("cans"), Hyperparameters()
+    learners = new_learners(world, policy, numbers)
+    exchange = Exchange(policy, numbers, learners, new_record(10, len(policy.parts)))
+    enrol(learners, exchange.edge, draw(configuration, 0, world))
+    learner, pools = learners[0], exchange.edge.pools
+    for key in pools:
+        pools[key] = replace(pools[key], alarm=(5.0, 4.0))
+
+    exchange.kept_quiet(learner, world.table.local, probed=False, uploads=())
+    assert {pool.alarm for pool in pools.values()} == {(5.0, 4.0)}
+
+    exchange.kept_quiet(learner, world.table.local, probed=True, uploads=())
+    assert {key.part: pool.alarm for key, pool in pools.items() if pool.alarm != (5.0, 4.0)} == {
+        "link": (3.0, 3.0)
+    }

@@ -330,5 +330,5 @@ def play(
                 continue
             elif tells_of(state, device, part, observed) or (told and rides(state, part, pick)):
                 upload(state, pools, traffic, rules, device, part, time, record, t)
-            elif state.events[part] and pick != local and state.informative[part, pick]:
+            elif state.events[part] and observed and (pick != local or part == rules.link_part):
                 unsurprised(pools.alarm[traffic.pool_of[device, part], part])

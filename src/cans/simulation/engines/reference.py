@@ -135,7 +135,8 @@ def play(
             heard, reported, rows = late.popleft()
             learner.use_rows(rows)
             uploads = learner.observe(heard, reported, time)
-        if pick == world.table.local and learner.wants_probe(time):
+        probed = pick == world.table.local and learner.wants_probe(time)
+        if probed:
             record.probes[0] += 1
             uploads += learner.observe_probe([timed_probe(world, episode, t)], time)
         if policy.fleet_sync and uploads:
@@ -149,8 +150,7 @@ def play(
                 count[0] += len(learners)
         else:
             exchange.uploaded(device, uploads, time, immediate)
-            if pick != world.table.local:  # the server has seen the request
-                exchange.kept_quiet(learner, pick, uploads)
+            exchange.kept_quiet(learner, pick, probed, uploads)
     record.ties[0] = sum(learner.tied for learner in learners)
     return record
 
@@ -200,12 +200,18 @@ class Exchange:
         for upload in uploads:
             self.send(device, upload, time, adopts=not self._policy.fresh)
 
-    def kept_quiet(self, learner: DeviceLearner, pick: int, uploads: Sequence[Upload]) -> None:
-        """A device has learned from a request and told nothing of it, of some parts."""
+    def kept_quiet(
+        self, learner: DeviceLearner, pick: int, probed: bool, uploads: Sequence[Upload]
+    ) -> None:
+        """A device has learned from a request, or from an exchange that it timed, which the server
+        has seen, and told nothing of it, of some parts."""
         told = {upload.key for upload in uploads}
         for key in learner.pools():
             part = self._policy.part(key.part)
-            if part.events and key not in told and learner.table.columns(part.explains)[pick].any():
+            seen = probed and part.name == "link"
+            if pick != learner.table.local:
+                seen = bool(learner.table.columns(part.explains)[pick].any())
+            if part.events and seen and key not in told:
                 self.edge.unsurprised(key)
 
     def send(self, device: int, upload: Upload, time: float, adopts: bool) -> None:
