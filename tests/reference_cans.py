@@ -751,7 +751,7 @@ class Part:
             return x[q].any() and all(x[p, j] >= x[q, j] for j in range(d) if x[q, j] > 0)
 
         for p in range(len(x)):
-            known = [q for q in range(len(x)) if left[q] <= left[p]]
+            known = [q for q in range(len(x)) if left[q] <= left[p] * (1 + 1e-9)]
             less = [lower[q] for q in known if has_no_less(p, q)]
             more = [upper[q] for q in known if q != p and has_no_less(q, p)]
             ceiling = min(more, default=inf)
@@ -793,7 +793,8 @@ def lower_bounds(parts):
     expected = sum(np.maximum(part.mean, part.lower) for part in parts)
     if all(part.tau == 0 for part in parts):
         return expected - sum(hoped)
-    return expected - np.sqrt(sum(each**2 for each in hoped))
+    own = max(len(part.own) for part in parts if part.bends)
+    return expected - min(own / 15, 1.0) * np.sqrt(sum(each**2 for each in hoped))
 
 
 def hope(part, known):

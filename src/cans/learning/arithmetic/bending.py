@@ -35,6 +35,9 @@ from cans.learning.arithmetic.linear import inverse_root, norms, squared, times
 from cans.learning.arithmetic.nonnegative import nonnegative_theta
 from cans.learning.arithmetic.observing import PRIOR_RUNS, PRIOR_SHARE
 
+ALIKE = 1.0 + 1e-9
+"""Choices that were seen equally often are known equally well, however that is rounded."""
+
 
 def look_into_choices(state: LearnerState, device: int) -> None:
     """Whether choices deviate from their lines, now and then, and by how much where they do."""
@@ -122,9 +125,9 @@ def bound(state: LearnerState, device: int, part: int, left: Array) -> None:
     low = np.maximum(mean - physics.kappa * width, 0.0).reshape(1, -1)
     row, column = left.reshape(-1, 1), left.reshape(1, -1)
     more = physics.floor[part] >= 1.0  # [q, p]: p has no less work than q
-    above = np.where(more & (column <= row), 1.0, 0.0)  # p bounds q from above ...
+    above = np.where(more & (column <= ALIKE * row), 1.0, 0.0)  # p bounds q from above ...
     np.fill_diagonal(above, 0.0)  # ... and none itself: what is said of it may be too low
-    below = np.where(more & (row <= column), 1.0, 0.0).reshape(1, *more.shape)  # q bounds p
+    below = np.where(more & (row <= ALIKE * column), 1.0, 0.0).reshape(1, *more.shape)  # q bounds p
     ceiling = lowest_ceilings(mean + physics.kappa * width, above)
     low = np.minimum(apply_floors(low, below, physics.offered)[0], ceiling)
     physics.low[device, part] = low

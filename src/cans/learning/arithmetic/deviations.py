@@ -270,6 +270,15 @@ def most_observed(state: LearnerState, device: int) -> float:
     return most
 
 
+def most_observed_itself(state: LearnerState, device: int) -> float:
+    """The same, of what the device has observed itself."""
+    most = 0.0
+    for part in range(state.rows.shape[0]):
+        if state.choices.bends[part]:
+            most = max(most, float(state.physics.own[device, part, -1]))
+    return most
+
+
 def is_due(state: LearnerState, device: int, part: int) -> bool:
     """Whether so much was learned of a part since its choices were last looked into that they are
     looked into now: a twentieth more, or something far slower than expected."""

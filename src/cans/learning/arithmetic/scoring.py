@@ -12,6 +12,7 @@ from cans.learning.arithmetic.deviations import (
     TOO_MUCH,
     affordable,
     most_observed,
+    most_observed_itself,
     too_far,
     too_slow,
 )
@@ -29,6 +30,10 @@ TIE_BREAK = 0.01
 HOPEFUL, HARDLY_SEEN = 100.0, 3.0
 """Observations up to which bounds count in full, and observations of one choice up to which they
 always do: a first impression may be bad luck."""
+
+SETTLED_IN = 15.0
+"""Observations of its own, offline runs included, with which a device counts its bounds in full
+where choices deviate; before that in proportion."""
 
 WORTH_TRYING, WELL_KNOWN = 0.1, 0.2
 """A choice that was left out is tried if it may save a tenth of the best one's latency, once the
@@ -130,10 +135,14 @@ def hope(state: LearnerState, device: int) -> Array:
 
     To be sure which of twenty choices within a few per cent of each other is best takes some
     hundred observations of each. Bounds would pay for that whatever it gains; looks weigh it.
+    Where choices deviate, so many are uncertain at first that devices that begin together would
+    all pay to explore what the first few of them tell the others a moment later.
     """
     known = max(most_observed(state, device), HOPEFUL)
     seen = state.choices.synced[device, :, 0] + state.choices.local[device, :, 0]
     share: Array = np.where(seen <= HARDLY_SEEN, 1.0, sqrt(HOPEFUL / known))
+    if state.choices.spread[device].max() > 0.0:
+        share *= min(most_observed_itself(state, device) / SETTLED_IN, 1.0)
     return share
 
 
