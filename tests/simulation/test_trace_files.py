@@ -69,3 +69,8 @@ def test_a_device_that_only_sends_has_nothing_to_run_offline(tmp_path: Path, pol
     record = play(what, "reference", 0, world)
     assert not record.picks[record.active == world.types.index("camera")].any()
     assert_same(record, play(what, "fast", 0, world))
+
+
+def test_a_trace_has_noise_of_its_own() -> None:
+    with pytest.raises(InputError, match="noise cannot be given with a trace"):
+        Settings(world="trace", trace=Path("mobilenet_v2"), noise="gaussian").make_world()

@@ -283,14 +283,18 @@ def test_a_world_of_ones_own_is_simulated() -> None:
 def test_what_a_world_lacks_is_said() -> None:
     times = {"front_ms": {"a": [0, 1, 2]}, "link_ms": {"w": [1, 1, 0]}, "server_ms": [2, 1, 0]}
     for wrong in (
-        {"devices": 0},
         {"front_ms": {}},
         {"link_ms": {"w": [1.0, 0.0]}},
         {"server_ms": [1.0, -1.0, 0.0]},
         {"front_ms": {"a": [0.0, float("nan"), 1.0]}},
     ):
-        with pytest.raises(InputError, match=r"at least a device|3 milliseconds, none negative"):
+        with pytest.raises(InputError, match=r"at least a type|3 milliseconds, none negative"):
             World.of(OWN, **{"devices": 1, **times, **wrong})
+    for devices in (0, 1_000_001):
+        with pytest.raises(InputError, match="devices must be at"):
+            World.of(OWN, **{**times, "devices": devices})
+    with pytest.raises(InputError, match=r"server_ms must be at most 600,000 \(ten minutes\)"):
+        World.of(OWN, **{"devices": 1, **times, "server_ms": [1e15, 1.0, 0.0]})
     with pytest.raises(InputError, match="exclude each other"):
         simulate(world=own_world(), trace=Path("a.csv"))
 

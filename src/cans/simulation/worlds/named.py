@@ -20,7 +20,7 @@ from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.drift import FAST_MBPS, everything_moves
 from cans.simulation.worlds.layered import compose, layered, layered_world
 from cans.simulation.worlds.trace import trace_world
-from cans.simulation.worlds.world import Gamma, Noise, Participation, World
+from cans.simulation.worlds.world import Gamma, Noise, Participation, World, check_devices
 
 Kind = TypeVar("Kind", bound=StrEnum)
 MOST_DELAY = 1000  # rounds
@@ -162,8 +162,7 @@ def make_world(
         raise unknown_name("world", name, [*makers, "trace", "crowded", "or a file, WORLD.toml"])
     if (name == "trace") is not (trace is not None):
         raise InputError("world 'trace' and --trace FILE.csv (or a shipped NAME) belong together")
-    if devices < 1:
-        raise InputError(f"devices must be at least 1, not {devices}")
+    check_devices(devices)
     world = trace_world(trace, devices) if trace is not None else makers[name](model, devices)
     return changed(
         world,
@@ -189,6 +188,8 @@ def changed(
         raise InputError(f"gamma must be at least 0 and below 1, not {gamma}")
     if delay is not None and not 0 <= delay <= MOST_DELAY:
         raise InputError(f"delay must be 0 to {MOST_DELAY} rounds, not {delay}")
+    if noise is not None and world.samples.size:
+        raise InputError("noise cannot be given with a trace: its samples have what was measured")
     level = world.noise_level
     kind = world.noise if noise is None else _member(Noise, noise, "noise")
     if kind.relative is not world.noise.relative:
