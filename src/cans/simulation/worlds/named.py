@@ -159,6 +159,7 @@ def make_world(
     """The world of this name, with the user's changes; bad values are errors that say why."""
     makers = {**WORLDS, **OBJECT_LOOP_WORLDS}
     if name not in (*makers, "trace"):
+        _refuse_elsewhere(name)
         raise unknown_name("world", name, [*makers, "trace", "crowded", "or a file, WORLD.toml"])
     if (name == "trace") is not (trace is not None):
         raise InputError("world 'trace' and --trace FILE.csv (or a shipped NAME) belong together")
@@ -172,6 +173,14 @@ def make_world(
         participation=participation,
         delay=delay,
     )
+
+
+def _refuse_elsewhere(name: str) -> None:
+    """Raise if it is a world that only some commands play."""
+    if name == "crowded":
+        raise InputError("world 'crowded' is played by `cans simulate --world crowded` alone")
+    if name.endswith(".toml"):
+        raise InputError(f"world {name!r} is a file: only `cans simulate` plays those")
 
 
 def changed(
