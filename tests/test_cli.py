@@ -97,6 +97,8 @@ BAD = [
     ("--world", "mars", "paper, literal, layered"),
     ("--engine", "steam", "fast, reference"),
     ("--delivery", "pigeon", "immediate, next-contact"),
+    ("--model", "mobilenet_v2", 'model = "mobilenet_v2" in WORLD.toml'),
+    ("--model", "own.onnx", 'model = "own.onnx" in WORLD.toml'),
     ("--noise", "pink", "gaussian, truncated, lognormal"),
     ("--participation", "never", "uniform, round-robin"),
     ("--gamma-mode", "hour", "device, round"),
