@@ -167,7 +167,7 @@ def simulate(
     *,
     seeds: int = 3,
     engine: str | None = None,
-    world: str | World = "paper",
+    world: str | Path | World = "paper",
     devices: int | None = None,
     rounds: int = 2500,
     gamma: float | None = None,
@@ -199,9 +199,12 @@ def simulate(
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, not {seeds}")
+    world = str(world) if isinstance(world, Path) else world
     # A world of Python's making stays in this process: its drift may be a function that cannot
     # travel.
     apart = processes and isinstance(world, str)
+    if isinstance(world, World) and devices not in (None, world.devices):
+        raise InputError(f"a world of your own has its devices, {world.devices} of them")
     if isinstance(world, str) and is_world_file(world):
         world = read_world(Path(world), devices)
     what = Settings(

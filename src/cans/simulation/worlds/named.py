@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -20,9 +18,15 @@ from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.drift import FAST_MBPS, everything_moves
 from cans.simulation.worlds.layered import compose, layered, layered_world
 from cans.simulation.worlds.trace import trace_world
-from cans.simulation.worlds.world import Gamma, Noise, Participation, World, check_devices
+from cans.simulation.worlds.world import (
+    Gamma,
+    Noise,
+    Participation,
+    World,
+    check_devices,
+    member,
+)
 
-Kind = TypeVar("Kind", bound=StrEnum)
 MOST_DELAY = 1000  # rounds
 
 
@@ -200,22 +204,15 @@ def changed(
     if noise is not None and world.samples.size:
         raise InputError("noise cannot be given with a trace: its samples have what was measured")
     level = world.noise_level
-    kind = world.noise if noise is None else _member(Noise, noise, "noise")
+    kind = world.noise if noise is None else member(Noise, noise, "noise")
     if kind.relative is not world.noise.relative:
         level = 0.1 if kind.relative else 5.0
     return replace(
         world,
         delay=world.delay if delay is None else delay,
         gamma=world.gamma if gamma is None else gamma,
-        gamma_mode=_member(Gamma, gamma_mode, "gamma mode"),
+        gamma_mode=member(Gamma, gamma_mode, "gamma mode"),
         noise=kind,
         noise_level=level,
-        participation=_member(Participation, participation, "participation"),
+        participation=member(Participation, participation, "participation"),
     )
-
-
-def _member(enum: type[Kind], value: str, kind: str) -> Kind:
-    try:
-        return enum(value)
-    except ValueError:
-        raise unknown_name(kind, value, enum) from None

@@ -12,11 +12,11 @@ from enum import StrEnum
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from cans.errors import InputError
+from cans.errors import InputError, unknown_name
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.plausibility import Limits
 from cans.learning.policies import Policy
@@ -72,6 +72,18 @@ def _within(name: str, value: int, most: int) -> None:
         raise InputError(f"{name} must be at most {most:,}, not {value:,}")
 
 
+_NAMED = {"noise": Noise, "gamma_mode": Gamma, "participation": Participation}
+Kind = TypeVar("Kind", bound=StrEnum)
+
+
+def member(enum: type[Kind], value: str, kind: str) -> Kind:
+    """The value of an enumeration that a user named."""
+    try:
+        return enum(value)
+    except ValueError:
+        raise unknown_name(kind, value, enum) from None
+
+
 Drift = Callable[["World", IntArray, np.random.Generator], Array]
 """(world, active device of every round, random source) -> factors of front, link and server in
 every round."""
@@ -115,6 +127,8 @@ class World:
     sizes: tuple[World, ...] = ()  # of the input, this world at each; empty: it has one size
 
     def __post_init__(self) -> None:
+        for name, enum in _NAMED.items():  # from Python they may be strings
+            object.__setattr__(self, name, member(enum, getattr(self, name), name))
         # Compiled code does not check its indices: what it is given must fit.
         places, choices = len(self.front_ms), self.table.choices
         for name, shape in {
