@@ -142,6 +142,8 @@ def test_suggested_shapes_run(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", nodes, inputs, ["out"], [weight("w", 4, 3, 3, 3)])
     with pytest.raises(ModelError, match="--shape x=1x224x224x3 --shape y=1x224x224x3"):
         load(path)
+    with pytest.raises(ModelError, match=r"input 'y' .* --shape y=2x96x96x3$"):
+        load(path, {"x": (2, 96, 96, 3)})
 
 
 def test_a_recurrent_state_has_a_batch_of_its_own(tmp_path: Path) -> None:
