@@ -97,12 +97,18 @@ BAD = [
     ("--world", "mars", "paper, literal, layered"),
     ("--engine", "steam", "fast, reference"),
     ("--delivery", "pigeon", "immediate, next-contact"),
+    ("--model", "mobilenet_v2", 'model = "mobilenet_v2" in WORLD.toml'),
+    ("--model", "own.onnx", 'model = "own.onnx" in WORLD.toml'),
     ("--noise", "pink", "gaussian, truncated, lognormal"),
     ("--participation", "never", "uniform, round-robin"),
     ("--gamma-mode", "hour", "device, round"),
     ("--rounds", "0", "rounds must be at least 1"),
     ("--rounds", "-5", "rounds must be at least 1"),
+    ("--rounds", "100000000001", "rounds must be at most 100,000,000"),
     ("--devices", "0", "devices must be at least 1"),
+    ("--devices", "1000000000", "devices must be at most 1,000,000"),
+    ("--pool-age", "-1", "pool_age must be 0 or more"),
+    ("--pool-age", "nan", "pool_age must be 0 or more"),
     ("--seeds", "0", "seeds must be at least 1"),
     ("--gamma", "nan", "gamma must be"),
     ("--gamma", "-0.1", "gamma must be"),
@@ -127,6 +133,43 @@ def test_bad_input_says_why(option, value, reason) -> None:
     assert reason in str(result.exception)
     assert "\n" not in str(result.exception)
     assert result.stdout == ""
+
+
+IGNORED = [
+    ("--gamma", "0.3"),
+    ("--gamma-mode", "round"),
+    ("--noise", "gaussian"),
+    ("--participation", "round-robin"),
+    ("--engine", "fast"),
+    ("--delivery", "next-contact"),
+    ("--trace", "mobilenet_v2"),
+    ("--delay", "3"),
+    ("--pool-age", "5"),
+]
+
+
+@pytest.mark.parametrize(("option", "value"), IGNORED)
+def test_what_a_crowd_knows_nothing_of_is_refused(option: str, value: str) -> None:
+    result = CliRunner().invoke(cli.app, ["simulate", "--world", "crowded", option, value])
+    assert str(result.exception) == f"{option}: not in world 'crowded'"
+
+
+def test_a_crowd_has_sizes_too() -> None:
+    for option, most in (("--devices", "1,000,000"), ("--rounds", "100,000,000")):
+        words = ["simulate", "--world", "crowded", option, "100000000001"]
+        result = CliRunner().invoke(cli.app, words)
+        assert f"must be at most {most}, not" in str(result.exception)
+
+
+def test_no_memory_is_one_line(monkeypatch, capsys) -> None:
+    def fails(**_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "app", fails)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == "cans: not enough memory for what was asked\n"
 
 
 def test_bad_input_is_one_line_and_exit_code_2() -> None:

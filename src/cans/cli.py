@@ -92,6 +92,8 @@ def main() -> None:
         _fail(message.rstrip(".") + where, error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
+    except MemoryError:
+        _fail("not enough memory for what was asked", 1)
     except BrokenPipeError:  # who read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

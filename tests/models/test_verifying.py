@@ -193,7 +193,10 @@ def test_inputs_from_files(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:-200])
     np.savez(tmp_path / "other.npz", y=values)
     wrong = ("wrong.npy", r"^input 'x' must be N, 4, H, W, got the shape \[2, 3, 5, 6\]$")
-    for name, says in (("cut.npz", "cannot read"), ("other.npz", "no input 'x'"), wrong):
+    (tmp_path / "picture.jpg").write_bytes(b"\xff\xd8\xff")
+    neither = ("picture.jpg", "neither an .npz nor an .npy file")
+    missing = ("other.npz", "no input 'x'")
+    for name, says in (("cut.npz", "cannot read"), neither, missing, wrong):
         with pytest.raises(InputError, match=says):
             verify(path, "--input", tmp_path / name)
 

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cans.cli import app
 from cans.simulation import run
 from cans.simulation.run import FEW_ROUNDS, pick_engine
 
@@ -27,6 +29,20 @@ def test_a_few_rounds_are_not_worth_compiling_for(
     monkeypatch.setattr(run.compiled, "numba_installed", lambda: installed)
     monkeypatch.setattr(run.compiled, "is_compiled", lambda: cached)
     assert pick_engine(None, rounds=rounds) == engine
+
+
+@pytest.mark.parametrize(
+    ("wrong", "engine"), [({"policy": "nope"}, "fast"), ({"world": "delayed"}, None)]
+)
+def test_nobody_waits_for_a_compiler_that_is_not_needed(
+    wrong: dict[str, str], engine: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.compiled, "is_compiled", lambda: False)
+    words = ["simulate", "--rounds", str(FEW_ROUNDS + 1), "--seeds", "1", "--devices", "2"]
+    words += [f"--{name}={value}" for name, value in wrong.items()]
+    monkeypatch.setattr(run, "in_parallel", lambda *_: iter(()))
+    result = CliRunner().invoke(app, [*words, *(["--engine", engine] if engine else [])])
+    assert "compiling" not in result.stderr
 
 
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:

@@ -111,6 +111,17 @@ def test_what_few_seeds_leave_open_is_undecided() -> None:
     assert refuted["B1"].verdict == "missed"
 
 
+def test_an_ingredient_may_help_in_a_world_that_quick_leaves_out() -> None:
+    def formula(each: Study, seeds: int) -> Trial:
+        if each.settings.policy == "cans-one-codec":  # helps in world `codecs`, which is not there
+            return trial(seeds, 20.0, late=0.0, wrong=0.0, honest=40.0)
+        return good(each, seeds)
+
+    quick, full = ingredients(made_up(formula, quick=True)), ingredients(made_up(formula))
+    assert (quick.verdict, full.verdict) == ("undecided", "missed")
+    assert quick.to_dict()["undecided"] == full.to_dict()["missed"]
+
+
 def test_a_bar_without_runs_is_not_held() -> None:
     assert Bar("B0", "", []).verdict == "not run"
     only = {each: one for each, one in made_up(good).trials.items() if each.settings.devices == 10}

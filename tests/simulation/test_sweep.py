@@ -118,6 +118,8 @@ def test_summary_has_intervals_and_a_picture(finished, tmp_path, capsys) -> None
         ("seeds = 'many'", "seeds must be"),
         ("world = []", "world has no values"),
         ("world = 'mars'", "unknown world 'mars'"),
+        ("world = 'crowded'", "played by `cans simulate --world crowded` alone"),
+        ("world = 'own.toml'", "world 'own.toml' is a file: only `cans simulate` plays those"),
         ("devices = 'x'", "wrong type"),
         ("rounds = 0", "rounds must be at least 1"),
         ("trace = 'none.csv'\nworld = 'trace'", "cannot read trace"),

@@ -201,7 +201,7 @@ def test_a_missing_file_and_a_sweep_say_so(tmp_path: Path, file: Path) -> None:
         simulate(world="nowhere.toml")
     sweep = tmp_path / "sweep.toml"
     sweep.write_text(f'world = "{file}"')
-    with pytest.raises(InputError, match="unknown world"):
+    with pytest.raises(InputError, match="is a file: only `cans simulate` plays those"):
         read_sweep(sweep)
 
 

@@ -280,17 +280,39 @@ def test_a_world_of_ones_own_is_simulated() -> None:
     assert oracle.mean_regret_ms == 0.0
 
 
+def test_a_world_of_ones_own_may_name_its_noise() -> None:
+    assert replace(own_world(), noise="gaussian").noise is Noise.GAUSSIAN
+    with pytest.raises(InputError, match="unknown noise 'pink'; choose one of: gaussian"):
+        replace(own_world(), noise="pink")
+
+
+def test_a_world_of_ones_own_has_its_devices() -> None:
+    with pytest.raises(InputError, match="has its devices, 6 of them"):
+        simulate(world=own_world(), devices=50, rounds=5, seeds=1)
+
+
+def test_a_world_file_may_be_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('trace = "mobilenet_v2"')
+    done = simulate(world=file, policy="local", rounds=5, seeds=1, engine="reference")
+    assert done.settings.world_name == "own"
+
+
 def test_what_a_world_lacks_is_said() -> None:
     times = {"front_ms": {"a": [0, 1, 2]}, "link_ms": {"w": [1, 1, 0]}, "server_ms": [2, 1, 0]}
     for wrong in (
-        {"devices": 0},
         {"front_ms": {}},
         {"link_ms": {"w": [1.0, 0.0]}},
         {"server_ms": [1.0, -1.0, 0.0]},
         {"front_ms": {"a": [0.0, float("nan"), 1.0]}},
     ):
-        with pytest.raises(InputError, match=r"at least a device|3 milliseconds, none negative"):
+        with pytest.raises(InputError, match=r"at least a type|3 milliseconds, none negative"):
             World.of(OWN, **{"devices": 1, **times, **wrong})
+    for devices in (0, 1_000_001):
+        with pytest.raises(InputError, match="devices must be at"):
+            World.of(OWN, **{**times, "devices": devices})
+    with pytest.raises(InputError, match=r"server_ms must be at most 600,000 \(ten minutes\)"):
+        World.of(OWN, **{"devices": 1, **times, "server_ms": [1e15, 1.0, 0.0]})
     with pytest.raises(InputError, match="exclude each other"):
         simulate(world=own_world(), trace=Path("a.csv"))
 

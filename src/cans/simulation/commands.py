@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -111,6 +111,12 @@ def simulate(
     crowd |= {"at_once": True} if at_once else {}
     crowd |= {"selfish": True} if selfish else {}
     if world == "crowded":
+        _refuse_in_a_crowd(
+            gamma=(gamma, None), gamma_mode=(gamma_mode, "device"), noise=(noise, None),
+            participation=(participation, "uniform"), engine=(engine, None),
+            delivery=(delivery, "immediate"), trace=(trace, None), delay=(delay, None),
+            pool_age=(pool_age, 0.0),
+        )  # fmt: skip
         _simulate_crowd(
             {"model": model, "policy": policy, "rounds": rounds, **crowd}
             | ({} if devices is None else {"devices": devices}),
@@ -118,14 +124,9 @@ def simulate(
         )  # fmt: skip
         return
     if crowd:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in crowd)
-        raise InputError(f"{options}: only in world 'crowded'")
-    from cans.simulation.engines.compiled import is_compiled
-    from cans.simulation.run import pick_engine
+        raise InputError(f"{_options(crowd)}: only in world 'crowded'")
     from cans.simulation.run import simulate as run
 
-    if pick_engine(engine, rounds=seeds * rounds) == "fast" and not is_compiled():
-        typer.echo("compiling the engine, once: this takes a few minutes", err=True)
     with progress_bar(f"{policy} in {world}", seeds) as advance:
         result = run(
             model,
@@ -145,12 +146,29 @@ def simulate(
             delay=delay,
             hyperparameters=numbers,
             progress=advance,
+            compiling=_say_compiling,
             processes=True,
         )
     if as_json:
         typer.echo(json.dumps(result.to_dict()))
     else:
         _print_table(result)
+
+
+def _say_compiling() -> None:
+    typer.echo("compiling the engine, once: this takes a few minutes", err=True)
+
+
+def _options(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _refuse_in_a_crowd(**given: tuple[Any, Any]) -> None:
+    """Raise if an option that world `crowded` would ignore is not at its default: (value,
+    default)."""
+    changed = [name for name, (value, default) in given.items() if value != default]
+    if changed:
+        raise InputError(f"{_options(changed)}: not in world 'crowded'")
 
 
 def _simulate_crowd(

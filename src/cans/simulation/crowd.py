@@ -20,7 +20,7 @@ from cans.simulation.engines.crowd_plan import allocate, barrier, thinking, time
 from cans.simulation.worlds.crowded import crowded, pause_of
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped
-from cans.simulation.worlds.world import World
+from cans.simulation.worlds.world import World, check_devices, check_rounds
 
 ALLOCATED = "allocated"
 """No policy: every device at its choice of the best joint assignment."""
@@ -49,9 +49,10 @@ class CrowdSettings:
         method = self.method  # an unknown name is an error now
         if method is not None and method.simulation_only:
             raise InputError(f"policy {method.name!r} cannot play world 'crowded'")
-        for name in ("devices", "rounds", "workers"):
-            if not getattr(self, name) >= 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_devices(self.devices)
+        check_rounds(self.rounds)
+        if not self.workers >= 1:
+            raise InputError(f"workers must be at least 1, not {self.workers}")
         if self.workers < inf and self.workers != int(self.workers):
             raise InputError(f"workers must be a whole number, not {self.workers}")
         if not 0 < self.load < inf:

@@ -30,7 +30,7 @@ from cans.simulation.worlds.described import is_world_file, read_world
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.groups import grouped
 from cans.simulation.worlds.named import changed, make_world
-from cans.simulation.worlds.world import Gamma, Participation, World
+from cans.simulation.worlds.world import Gamma, Participation, World, check_rounds
 
 ENGINES = ("fast", "reference")
 
@@ -66,8 +66,9 @@ class Settings:
                 raise InputError("a world of your own and a trace exclude each other")
             object.__setattr__(self, "model", self.world.table.model)
             object.__setattr__(self, "devices", self.world.devices)
-        if self.rounds < 1:
-            raise InputError(f"rounds must be at least 1, not {self.rounds}")
+        check_rounds(self.rounds)
+        if not self.pool_age >= 0:
+            raise InputError(f"pool_age must be 0 or more rounds, not {self.pool_age:g}")
         if self.delivery not in DELIVERIES:
             raise unknown_name("delivery", self.delivery, DELIVERIES)
 
@@ -166,7 +167,7 @@ def simulate(
     *,
     seeds: int = 3,
     engine: str | None = None,
-    world: str | World = "paper",
+    world: str | Path | World = "paper",
     devices: int | None = None,
     rounds: int = 2500,
     gamma: float | None = None,
@@ -179,12 +180,14 @@ def simulate(
     delay: int | None = None,
     hyperparameters: Hyperparameters | None = None,
     progress: Callable[[int], None] | None = None,
+    compiling: Callable[[], None] | None = None,
     processes: bool = False,
 ) -> Simulation:
     """Simulate a policy in a world; the same numbers as `cans simulate`.
 
     `seeds` runs of `rounds` rounds each, in parallel; `progress` is called with the number of runs
-    that were done since the last call. Everything else is a field of `Settings`. A world of your
+    that were done since the last call, `compiling` before the engine is compiled, which takes
+    minutes and is done once. Everything else is a field of `Settings`. A world of your
     own is a TOML file ("my-world.toml") or a value (`World.of`), with its own table and devices;
     a trace is a CSV file or the name of a shipped one. `devices`: 25, or the file's own, unless
     given. `processes`: use all cores without the compiled engine too, for which a script needs
@@ -196,9 +199,12 @@ def simulate(
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, not {seeds}")
+    world = str(world) if isinstance(world, Path) else world
     # A world of Python's making stays in this process: its drift may be a function that cannot
     # travel.
     apart = processes and isinstance(world, str)
+    if isinstance(world, World) and devices not in (None, world.devices):
+        raise InputError(f"a world of your own has its devices, {world.devices} of them")
     if isinstance(world, str) and is_world_file(world):
         world = read_world(Path(world), devices)
     what = Settings(
@@ -222,6 +228,8 @@ def simulate(
     chosen = pick_engine(engine, made, seeds * rounds)
     play = partial(play_seed, what, chosen)
     if chosen == "fast":
+        if compiling is not None and not compiled.is_compiled():
+            compiling()
         compiled.compiled_functions()  # compiled or loaded before the clock starts
         play_seed(replace(what, devices=1, rounds=1), chosen, 0)
     start = time.perf_counter()

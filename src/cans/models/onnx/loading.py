@@ -114,7 +114,7 @@ class _Loading:
             def runs(suggested: dict[str, tuple[int, ...]], plainly: bool) -> str:
                 return self._why_not(proto, {**shapes, **suggested}, plainly)
 
-            raise ModelError(open_message(proto.graph, still_open, runs))
+            raise ModelError(open_message(proto.graph, still_open, named, runs))
         unsign_pairs(proto.graph)
         traced = Traced() if self.trusted else self._tried(proto, shapes)
         tensors = fold(proto, traced)

@@ -38,14 +38,15 @@ _USUAL = (
 def open_message(
     graph: onnx.GraphProto,
     still_open: Sequence[onnx.ValueInfoProto],
+    named: Mapping[str, int],
     runs: Callable[[Shapes, bool], str],
 ) -> str:
     """One line about open dimensions, with options to copy that are known to work: `runs` says
     why a model does not run at some shapes, or nothing; on likely inputs, or on plain ones too,
-    which may take another branch of the model."""
+    which may take another branch of the model. `named`: sizes of names that the user gave."""
     found = ", ".join(f"{each.name!r} ({spelled(each)})" for each in still_open)
     reason = ""
-    for plainly, shapes in product((False, True), candidates(graph, still_open)):
+    for plainly, shapes in product((False, True), candidates(graph, still_open, named)):
         why = runs(shapes, plainly)
         if not why:
             options = " ".join(f"--shape {n}={'x'.join(map(str, s))}" for n, s in shapes.items())
@@ -59,12 +60,12 @@ def open_message(
 
 
 def candidates(
-    graph: onnx.GraphProto, still_open: Sequence[onnx.ValueInfoProto]
+    graph: onnx.GraphProto, still_open: Sequence[onnx.ValueInfoProto], given: Mapping[str, int]
 ) -> Iterator[Shapes]:
     """Shapes to try, the most usual first. A named dimension has one size in all inputs."""
     seen: list[Shapes] = []
     for usual in _USUAL:
-        named: dict[str, int] = {}
+        named = dict(given)
         shapes = {each.name: _shape(each, usual, named) for each in still_open}
         if shapes not in seen:
             seen.append(shapes)

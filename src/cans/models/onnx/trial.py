@@ -43,6 +43,10 @@ _SUFFIX = "/shape, by cans"  # which no tensor of a file is called
 _LOOK_SECONDS = 0.1  # whether the time is over, or the program
 
 
+class _NoEnd(ModelError):
+    """A run was given up."""
+
+
 @dataclass(frozen=True)
 class Traced:
     """What a run showed: shapes that stayed the same whatever the input, and what did not."""
@@ -63,6 +67,8 @@ def try_model(
     outputs = [each.name for each in proto.graph.output if each.name in set(made)]
     try:
         answer = _run(proto, weights, inputs, shown, unknown)
+    except _NoEnd:
+        raise  # questions about shapes keep nothing from ending: do not wait as long again
     except ModelError:
         # Perhaps the questions about shapes are at fault: does the model itself run?
         answer = _run(proto, weights, inputs, (), outputs)
@@ -151,7 +157,7 @@ def _run(
         }  # fmt: skip
         answer = _worker.ask(request, seconds)
     if answer is None:
-        raise ModelError(f"no end after {seconds:.0f} s")
+        raise _NoEnd(f"no end after {seconds:.0f} s")
     if "failure" in answer:
         raise ModelError(str(answer["failure"]))
     return answer

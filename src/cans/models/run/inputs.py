@@ -67,11 +67,17 @@ def parse_ranges(
     return highest, lowest
 
 
+_MAGIC = (b"\x93NUMPY", b"PK")  # .npy, .npz
+
+
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """The arrays of these names in an .npz file, which may have others too; or the one of an .npy
     file, which is the first of them."""
     try:
         with path.open("rb") as file:
+            if not file.read(len(_MAGIC[0])).startswith(_MAGIC):
+                raise ValueError("it is neither an .npz nor an .npy file")
+            file.seek(0)
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 found = {names[0]: loaded}

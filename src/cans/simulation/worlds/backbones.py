@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cans.errors import unknown_name
+from cans.errors import InputError, unknown_name
 from cans.learning.table import PROBE_BYTES, PartitionTable
 from cans.models.points.cost import Half
 from cans.models.points.features import feature_columns
@@ -28,10 +28,21 @@ MODELS = ("vgg16", "resnet50", "vit_b16")
 def load_document(model: str) -> dict[str, Any]:
     """The shipped description of a backbone's partition points."""
     if model not in MODELS:
-        raise unknown_name("model", model, MODELS)
+        raise _not_here(model)
     text = files("cans.simulation.worlds").joinpath("data", f"{model}.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
+
+
+def _not_here(model: str) -> InputError:
+    from cans.models.builtin import NAMES  # which needs onnx
+
+    if model in NAMES or model.endswith(".onnx"):
+        return InputError(
+            f"model {model!r} is in no named world, where there are {', '.join(MODELS)}; it can be "
+            f"in one of your own: model = {json.dumps(model)} in WORLD.toml, --world WORLD.toml"
+        )
+    return unknown_name("model", model, MODELS)
 
 
 @dataclass(frozen=True)

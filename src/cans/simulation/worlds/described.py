@@ -18,7 +18,7 @@ from cans.simulation.worlds.drift import Step, Steps
 from cans.simulation.worlds.layered import shared_out
 from cans.simulation.worlds.trace import trace_world
 from cans.simulation.worlds.trace_file import find_trace
-from cans.simulation.worlds.world import Noise, World
+from cans.simulation.worlds.world import Noise, World, check_devices
 from cans.simulation.worlds.world_file import ChangeEntry, NoiseEntry, WorldFile
 from cans.toml_file import parsed, read_toml
 
@@ -35,8 +35,8 @@ def read_world(path: Path, devices: int | None = None) -> World:
     as it says. Whatever is wrong is one line that names the file and the key."""
     described = parsed(WorldFile, read_toml(path), path)
     described = replace(described, name=described.name or path.stem)
-    if devices is not None and devices < 1:
-        raise InputError(f"devices must be at least 1, not {devices}")
+    if devices is not None:
+        check_devices(devices)
     try:
         world = (_of_trace if described.trace else _composed)(described, path.parent, devices)
         steps = tuple(_step(world, each, n) for n, each in enumerate(described.changes, 1))

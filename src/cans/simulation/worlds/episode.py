@@ -137,12 +137,15 @@ def _whole(world: World, speed: Array, rng: np.random.Generator) -> Array:
 def _measured_offline(
     world: World, runs: int, rng: np.random.Generator, draws: Array | None
 ) -> tuple[IntArray, Array]:
-    """Offline runs of a trace: front latencies that were measured for the device's place."""
+    """Offline runs of a trace: front latencies that were measured for the device's place. A device
+    that can only send the raw input has nothing to run: its rows are zero and teach nothing."""
     has_front = world.table.front.any(axis=1)
     choices = np.zeros((world.devices, runs), dtype=np.int64)
     latencies = np.zeros((world.devices, runs))
     for device, place in enumerate(world.place_of):
-        measured = np.flatnonzero(world.allowed[place] & has_front)
+        allowed = world.allowed[place]
+        partial = allowed & has_front
+        measured = np.flatnonzero(partial if partial.any() else allowed)
         choices[device] = rng.choice(measured, runs)
         if draws is not None and world.table.local in measured:
             runnable, local = measured.tolist(), world.table.local

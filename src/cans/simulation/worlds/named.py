@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -20,9 +18,15 @@ from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.drift import FAST_MBPS, everything_moves
 from cans.simulation.worlds.layered import compose, layered, layered_world
 from cans.simulation.worlds.trace import trace_world
-from cans.simulation.worlds.world import Gamma, Noise, Participation, World
+from cans.simulation.worlds.world import (
+    Gamma,
+    Noise,
+    Participation,
+    World,
+    check_devices,
+    member,
+)
 
-Kind = TypeVar("Kind", bound=StrEnum)
 MOST_DELAY = 1000  # rounds
 
 
@@ -159,11 +163,11 @@ def make_world(
     """The world of this name, with the user's changes; bad values are errors that say why."""
     makers = {**WORLDS, **OBJECT_LOOP_WORLDS}
     if name not in (*makers, "trace"):
+        _refuse_elsewhere(name)
         raise unknown_name("world", name, [*makers, "trace", "crowded", "or a file, WORLD.toml"])
     if (name == "trace") is not (trace is not None):
         raise InputError("world 'trace' and --trace FILE.csv (or a shipped NAME) belong together")
-    if devices < 1:
-        raise InputError(f"devices must be at least 1, not {devices}")
+    check_devices(devices)
     world = trace_world(trace, devices) if trace is not None else makers[name](model, devices)
     return changed(
         world,
@@ -173,6 +177,14 @@ def make_world(
         participation=participation,
         delay=delay,
     )
+
+
+def _refuse_elsewhere(name: str) -> None:
+    """Raise if it is a world that only some commands play."""
+    if name == "crowded":
+        raise InputError("world 'crowded' is played by `cans simulate --world crowded` alone")
+    if name.endswith(".toml"):
+        raise InputError(f"world {name!r} is a file: only `cans simulate` plays those")
 
 
 def changed(
@@ -189,23 +201,18 @@ def changed(
         raise InputError(f"gamma must be at least 0 and below 1, not {gamma}")
     if delay is not None and not 0 <= delay <= MOST_DELAY:
         raise InputError(f"delay must be 0 to {MOST_DELAY} rounds, not {delay}")
+    if noise is not None and world.samples.size:
+        raise InputError("noise cannot be given with a trace: its samples have what was measured")
     level = world.noise_level
-    kind = world.noise if noise is None else _member(Noise, noise, "noise")
+    kind = world.noise if noise is None else member(Noise, noise, "noise")
     if kind.relative is not world.noise.relative:
         level = 0.1 if kind.relative else 5.0
     return replace(
         world,
         delay=world.delay if delay is None else delay,
         gamma=world.gamma if gamma is None else gamma,
-        gamma_mode=_member(Gamma, gamma_mode, "gamma mode"),
+        gamma_mode=member(Gamma, gamma_mode, "gamma mode"),
         noise=kind,
         noise_level=level,
-        participation=_member(Participation, participation, "participation"),
+        participation=member(Participation, participation, "participation"),
     )
-
-
-def _member(enum: type[Kind], value: str, kind: str) -> Kind:
-    try:
-        return enum(value)
-    except ValueError:
-        raise unknown_name(kind, value, enum) from None

@@ -22,6 +22,7 @@ from cans.simulation.worlds.trace_file import (
     WORK,
     Key,
     Row,
+    check_explained,
     feature_columns,
     find_trace,
     read_trace,
@@ -33,9 +34,13 @@ def trace_world(path: Path, devices: int) -> World:
     """The world that a trace describes; devices take its (type, network) pairs in turn."""
     path = find_trace(path)
     rows = read_trace(path)
-    points = _ordered_points(rows)
-    shapes = {key.shape for key in rows}
     columns = feature_columns(rows)
+    try:
+        points = _ordered_points(rows)
+        check_explained(rows, columns, points[-1])
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    shapes = {key.shape for key in rows}
     nothing = dict.fromkeys((*WORK, *(name for each in columns.values() for name in each)), 0.0)
     features = {
         shape: [_features(rows, point, shape) or nothing for point in points] for shape in shapes

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.errors import InputError
+from cans.learning.plausibility import Limits
 
 TEXT = ("device_type", "network", "point")
 NUMBERS = ("bytes", "front_macs", "back_macs", "front_ms", "link_ms", "server_ms")
@@ -68,7 +69,11 @@ def read_trace(path: Path) -> dict[Key, list[Row]]:
             missing = [name for name in (*TEXT, *NUMBERS) if name not in (reader.fieldnames or ())]
             if missing:
                 raise InputError(f"{path}: missing column {', '.join(missing)}")
-            own = [name for name in reader.fieldnames or () if is_feature(name)]
+            header = list(reader.fieldnames or ())
+            twice = {name for name in header if header.count(name) > 1}
+            if twice:
+                raise InputError(f"{path}: column {', '.join(sorted(twice))} is there twice")
+            own = [name for name in header if is_feature(name)]
             rows: dict[Key, list[Row]] = defaultdict(list)
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
@@ -110,6 +115,28 @@ def feature_columns(rows: dict[Key, list[Row]]) -> dict[str, tuple[str, ...]]:
     return {segment: own[segment] or usual for segment, usual in USUAL.items()}
 
 
+def check_explained(
+    rows: dict[Key, list[Row]], columns: dict[str, tuple[str, ...]], local: str
+) -> None:
+    """Raise where no feature can explain what was measured: a column of zeros (nobody knew the
+    work, or the bytes), or time at the local point, where nothing crosses and nothing follows."""
+    every = [row for found in rows.values() for row in found]
+    for segment, names in columns.items():
+        measured = f"{segment}_ms"
+        taken = segment == "front" or any(row[measured] > 0 for row in every)
+        if taken and not any(row[name] > 0 for row in every for name in names):
+            raise InputError(
+                f"{', '.join(names)}: 0 in every row, so nothing explains {measured}; give what "
+                f"each point has of it, or columns {segment}:NAME"
+            )
+        if segment == "front":
+            continue
+        at_local = [row for key, found in rows.items() if key.point == local for row in found]
+        for name in (*names, measured):
+            if any(row[name] > 0 for row in at_local):
+                raise InputError(f"{name} must be 0 at {local!r}, the local point")
+
+
 def _numbers(row: dict[str, str], where: str, names: Sequence[str]) -> Row:
     numbers = {}
     for name in names:
@@ -119,4 +146,9 @@ def _numbers(row: dict[str, str], where: str, names: Sequence[str]) -> Row:
             raise InputError(f"{where}: {name} is not a number: {row[name]!r}") from None
         if not np.isfinite(numbers[name]) or numbers[name] < 0:
             raise InputError(f"{where}: {name} must be finite and not negative: {row[name]}")
+        if name in MEASURED and numbers[name] > Limits.highest_ms:
+            raise InputError(
+                f"{where}: {name} must be milliseconds, at most {Limits.highest_ms:,.0f} "
+                f"(ten minutes): {row[name]}"
+            )
     return numbers

@@ -12,12 +12,13 @@ from enum import StrEnum
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from cans.errors import InputError
+from cans.errors import InputError, unknown_name
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
+from cans.learning.plausibility import Limits
 from cans.learning.policies import Policy
 from cans.learning.table import SEGMENTS, PartitionTable
 from cans.simulation.worlds.episode import Episode, draw_episode
@@ -47,6 +48,40 @@ class Gamma(StrEnum):
 class Participation(StrEnum):
     UNIFORM = "uniform"  # the active device is drawn anew every round
     ROUND_ROBIN = "round-robin"
+
+
+MOST_DEVICES = 1_000_000
+MOST_ROUNDS = 100_000_000
+"""Of one run: all its chance is drawn before it begins, 200 bytes a round."""
+
+
+def check_devices(devices: int) -> None:
+    """Raise if a fleet is none, or fits into no memory."""
+    _within("devices", devices, MOST_DEVICES)
+
+
+def check_rounds(rounds: int) -> None:
+    """Raise if a run is none, or fits into no memory."""
+    _within("rounds", rounds, MOST_ROUNDS)
+
+
+def _within(name: str, value: int, most: int) -> None:
+    if value < 1:
+        raise InputError(f"{name} must be at least 1, not {value}")
+    if value > most:
+        raise InputError(f"{name} must be at most {most:,}, not {value:,}")
+
+
+_NAMED = {"noise": Noise, "gamma_mode": Gamma, "participation": Participation}
+Kind = TypeVar("Kind", bound=StrEnum)
+
+
+def member(enum: type[Kind], value: str, kind: str) -> Kind:
+    """The value of an enumeration that a user named."""
+    try:
+        return enum(value)
+    except ValueError:
+        raise unknown_name(kind, value, enum) from None
 
 
 Drift = Callable[["World", IntArray, np.random.Generator], Array]
@@ -92,6 +127,8 @@ class World:
     sizes: tuple[World, ...] = ()  # of the input, this world at each; empty: it has one size
 
     def __post_init__(self) -> None:
+        for name, enum in _NAMED.items():  # from Python they may be strings
+            object.__setattr__(self, name, member(enum, getattr(self, name), name))
         # Compiled code does not check its indices: what it is given must fit.
         places, choices = len(self.front_ms), self.table.choices
         for name, shape in {
@@ -144,8 +181,9 @@ class World:
         >>> [segment.tolist() for segment in world.segments_ms(1)]
         [[0.0, 20.0], [30.0, 0.0], [10.0, 0.0]]
         """
-        if devices < 1 or not front_ms or not link_ms:
-            raise InputError("a world needs at least a device, a type of device and a network")
+        check_devices(devices)
+        if not front_ms or not link_ms:
+            raise InputError("a world needs at least a type of device and a network")
         given = {"server_ms": server_ms}
         given |= {f"front_ms of {kind!r}": each for kind, each in front_ms.items()}
         given |= {f"link_ms of {kind!r}": each for kind, each in link_ms.items()}
@@ -154,6 +192,11 @@ class World:
             fits = array.shape == (table.choices,) and np.isfinite(array).all()
             if not fits or (array < 0).any():
                 raise InputError(f"{what} must be {table.choices} milliseconds, none negative")
+            if (array > Limits.highest_ms).any():
+                raise InputError(
+                    f"{what} must be at most {Limits.highest_ms:,.0f} (ten minutes), "
+                    f"not {array.max():g}"
+                )
         turn = np.arange(devices)
         type_of, network_of = turn % len(front_ms), turn // len(front_ms) % len(link_ms)
         kind, network = np.divmod(np.arange(len(front_ms) * len(link_ms)), len(link_ms))
