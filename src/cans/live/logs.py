@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+STYLES = ("json", "text")
 LONGEST_VALUE = 300  # characters of anything in a line: some of it was said by others
 MOST_LINES = 20  # about the same event ...
 WINDOW_SECONDS = 10.0  # ... in this time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,6 +124,8 @@ def device(
         raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
     if count < 1:
         raise InputError("--count must be at least 1")
+    if not 0 <= interval_ms <= threading.TIMEOUT_MAX * 1e3:
+        raise InputError("--interval-ms must be finite and not negative")
     start_logging("text", "warning")
     exits = tuple(parse_exit(each) for each in exit_ or ())
     codecs = _known_codecs(allow_codec)

@@ -72,6 +72,8 @@ class DeviceOptions:
             raise InputError("deadline_ms must be positive")
         if not 0 < self.weight < inf:
             raise InputError("--weight must be positive")
+        if self.seed is not None and self.seed < 0:
+            raise InputError("--seed must not be negative")
 
     @property
     def toll(self) -> float:
