@@ -129,6 +129,8 @@ def test_split_equals_whole(server: str, model: Path, tmp_path: Path) -> None:
         (["device", "--server", "a:1", "--interval-ms", "inf"], 2, "--interval-ms"),
         (["device", "--server", "a:1", "--interval-ms", "-1"], 2, "--interval-ms"),
         (["device", "--server", "a:1", "--seed", "-1"], 2, "--seed"),
+        (["device", "--server", "a:1", "--name", "a\nb"], 2, "short printable name"),
+        (["device", "--server", "a:http"], 2, "HOST:PORT"),
         (["device", "--server", "a:1", "--exit", "x"], 2, "--exit"),
         (["device", "--server", "127.0.0.1:1", "--model", "nothing.onnx"], 2, "nothing.onnx"),
         (["device", "--server", "127.0.0.1:1"], 1, "no server answers"),
