@@ -183,6 +183,22 @@ def test_an_interrupted_run_prints_its_document(server: str, tmp_path: Path) -> 
     assert process.returncode not in (0, 2)
 
 
+def test_a_taken_port_and_a_server_without_tls_are_one_line_each(
+    server: str, model: Path, tmp_path: Path
+) -> None:
+    words = ["serve", "--model", str(model), "--store", "memory:", "--listen", server]
+    taken = run_cans(*words, home=tmp_path)
+    assert (taken.returncode, taken.stderr.count("\n")) == (1, 1), taken.stderr
+    assert "the port is taken" in taken.stderr
+    words[-1] = "localhost.invalid:0"
+    unknown = run_cans(*words, home=tmp_path)
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 2), unknown.stderr  # a warning
+    assert "cannot listen on localhost.invalid:0: Name" in unknown.stderr
+    plain = run_cans("device", "--server", server, "--model", str(model), "--tls", home=tmp_path)
+    assert (plain.returncode, plain.stderr.count("\n")) == (0, 1), plain.stderr
+    assert "does not speak TLS" in plain.stderr
+
+
 def test_a_server_that_everyone_may_use_says_so(model: Path, tmp_path: Path) -> None:
     words = ("serve", "--model", str(model), "--store", "memory:", "--listen")
     refused = run_cans(*words, f"0.0.0.0:{free_port()}", "--strict", home=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from typing import Any
@@ -75,6 +76,9 @@ def bounded(value: Any) -> Any:
 
 
 def start_logging(style: str, level: str = "info") -> None:
+    """Log to standard error. gRPC, which has a log of its own there (a line for every failed
+    handshake, another for a port that is taken), is silent unless GRPC_VERBOSITY is set."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Throttle())
     handler.setFormatter(JsonLines() if style == "json" else Text())
