@@ -75,10 +75,15 @@ def bounded(value: Any) -> Any:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text)})"
 
 
-def start_logging(style: str, level: str = "info") -> None:
-    """Log to standard error. gRPC, which has a log of its own there (a line for every failed
-    handshake, another for a port that is taken), is silent unless GRPC_VERBOSITY is set."""
+def silence_grpc() -> None:
+    """Keep gRPC's own log (a line for every failed handshake, another for a port that is taken)
+    off standard error, unless GRPC_VERBOSITY is set. To be called before gRPC is first used."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def start_logging(style: str, level: str = "info") -> None:
+    """Log to standard error, where gRPC is silent from then on."""
+    silence_grpc()
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Throttle())
     handler.setFormatter(JsonLines() if style == "json" else Text())
