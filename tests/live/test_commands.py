@@ -31,6 +31,7 @@ def model(tmp_path: Path) -> Path:
 def run_cans(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": ""}
     env |= {"XDG_CACHE_HOME": "", "CANS_CACHE": ""}
+    env.pop("GRPC_VERBOSITY", None)
     return subprocess.run([*CANS, *words], capture_output=True, text=True, env=env, timeout=60)
 
 

@@ -77,13 +77,11 @@ def bounded(value: Any) -> Any:
 
 def silence_grpc() -> None:
     """Keep gRPC's own log (a line for every failed handshake, another for a port that is taken)
-    off standard error, unless GRPC_VERBOSITY is set. To be called before gRPC is first used."""
+    off standard error, unless GRPC_VERBOSITY is set. To be called before gRPC is imported."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def start_logging(style: str, level: str = "info") -> None:
-    """Log to standard error, where gRPC is silent from then on."""
-    silence_grpc()
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Throttle())
     handler.setFormatter(JsonLines() if style == "json" else Text())

@@ -24,11 +24,12 @@ def ask(
 ) -> dict[str, Any]:
     """The document that a server answers with; raises why not."""
     from cans.live.logs import silence_grpc
+
+    silence_grpc()
     from cans.live.wire.account import StatusRequest
     from cans.live.wire.link import Link
     from cans.live.wire.tls import ClientTls, trouble
 
-    silence_grpc()
     wanted = tls or tls_ca is not None or tls_cert is not None or tls_key is not None
     secure = ClientTls(tls_ca, tls_cert, tls_key) if wanted else None
     link = Link(server, token=token, tls=secure)

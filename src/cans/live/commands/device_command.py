@@ -112,11 +112,13 @@ def device(
     config: ConfigOption = None,
 ) -> None:
     """Run inferences on a device, with the server's help."""
+    from cans.live.logs import silence_grpc, start_logging
+
+    silence_grpc()
     from cans.learning.constraints import Constraints
     from cans.live.device.command.runner import run_device
     from cans.live.device.hooks import Hooks
     from cans.live.device.local import parse_exit
-    from cans.live.logs import start_logging
     from cans.live.wire.accuracy import AccuracyBudget
     from cans.models.run.inputs import parse_shapes
 

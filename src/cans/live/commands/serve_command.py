@@ -170,7 +170,9 @@ def serve(
     """Serve the back-ends of models to a fleet. What the fleet learns is kept in a store."""
     import asyncio
 
-    from cans.live.logs import STYLES, start_logging
+    from cans.live.logs import STYLES, silence_grpc, start_logging
+
+    silence_grpc()
     from cans.live.memory import keep_memory
     from cans.live.server.model_folder import ModelFolder
     from cans.live.server.server import ServerOptions
