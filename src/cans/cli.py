@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated, Any, NoReturn
@@ -20,6 +21,7 @@ from cans.program import commands as program
 from cans.simulation import commands as simulation
 from cans.testbed import commands as testbed
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PANELS = ("Run a fleet", "Look after a fleet", "Cut a model", "Study")
 
 
@@ -95,8 +97,18 @@ def main() -> None:
     except MemoryError:
         _fail("not enough memory for what was asked", 1)
     except BrokenPipeError:  # who read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_output()
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _leave_output()
+        _fail(f"cannot write {error.filename or 'the output'}: {error.strerror}", 1)
+
+
+def _leave_output() -> None:
+    """Nothing more is written to standard output, nor when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

@@ -31,6 +31,7 @@ def model(tmp_path: Path) -> Path:
 def run_cans(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": ""}
     env |= {"XDG_CACHE_HOME": "", "CANS_CACHE": ""}
+    env.pop("GRPC_VERBOSITY", None)
     return subprocess.run([*CANS, *words], capture_output=True, text=True, env=env, timeout=60)
 
 
@@ -120,6 +121,17 @@ def test_split_equals_whole(server: str, model: Path, tmp_path: Path) -> None:
         (["serve", "--model", "resnet50", "--max-replicas", "2"], 2, "needs --cluster"),
         (["device", "--server", "nowhere"], 2, "HOST:PORT"),
         (["device", "--server", "a:1", "--count", "0"], 2, "--count"),
+        (["serve", "--model", "resnet50", "--log", "xml"], 2, "json, text"),
+        (
+            ["serve", "--model", "mobilenet_v2", "--listen", "127.0.0.1:0", "--store", "sqlite:"],
+            2,
+            "names no file",
+        ),
+        (["device", "--server", "a:1", "--interval-ms", "inf"], 2, "--interval-ms"),
+        (["device", "--server", "a:1", "--interval-ms", "-1"], 2, "--interval-ms"),
+        (["device", "--server", "a:1", "--seed", "-1"], 2, "--seed"),
+        (["device", "--server", "a:1", "--name", "a\nb"], 2, "short printable name"),
+        (["device", "--server", "a:http"], 2, "HOST:PORT"),
         (["device", "--server", "a:1", "--exit", "x"], 2, "--exit"),
         (["device", "--server", "127.0.0.1:1", "--model", "nothing.onnx"], 2, "nothing.onnx"),
         (["device", "--server", "127.0.0.1:1"], 1, "no server answers"),
@@ -170,6 +182,22 @@ def test_an_interrupted_run_prints_its_document(server: str, tmp_path: Path) -> 
     document = json.loads(out)
     assert document["answered"] == len(document["inferences"]) > 3
     assert process.returncode not in (0, 2)
+
+
+def test_a_taken_port_and_a_server_without_tls_are_one_line_each(
+    server: str, model: Path, tmp_path: Path
+) -> None:
+    words = ["serve", "--model", str(model), "--store", "memory:", "--listen", server]
+    taken = run_cans(*words, home=tmp_path)
+    assert (taken.returncode, taken.stderr.count("\n")) == (1, 1), taken.stderr
+    assert "the port is taken" in taken.stderr
+    words[-1] = "localhost.invalid:0"
+    unknown = run_cans(*words, home=tmp_path)
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 2), unknown.stderr  # a warning
+    assert "cannot listen on localhost.invalid:0: Name" in unknown.stderr
+    plain = run_cans("device", "--server", server, "--model", str(model), "--tls", home=tmp_path)
+    assert (plain.returncode, plain.stderr.count("\n")) == (0, 1), plain.stderr
+    assert "does not speak TLS" in plain.stderr
 
 
 def test_a_server_that_everyone_may_use_says_so(model: Path, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from cans.errors import InputError
-from cans.live.device.command.runner import Results
+from cans.errors import InputError, RunError
+from cans.live.device.command.runner import Results, run_device
 from live.running import running
 from program.networks import classifier, picture, served
 
@@ -34,6 +34,15 @@ def test_a_folder_of_results(tmp_path: Path) -> None:
         with np.load(tmp_path / "out" / name) as found:
             np.testing.assert_allclose(found["scores"], scores, rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(found["label"], label)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_log_on_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot write /dev/full: No space left"):
+        run_device(
+            "127.0.0.1:1", "mobilenet_v2", "auto", "random", 2, 0.0, Path("/dev/full"), True,
+            state=tmp_path / "state", connect_seconds=0.1,
+        )  # fmt: skip
 
 
 def test_one_file_holds_one_result(tmp_path: Path) -> None:

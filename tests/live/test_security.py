@@ -173,6 +173,9 @@ def test_clear_start_up_errors(tmp_path: Path) -> None:
     _, key = authority.issue("two")
     with pytest.raises(InputError, match="no certificate with its key"):
         ServerTls(certificate, key).credentials()
+    (tmp_path / "text").write_text("no certificate")
+    with pytest.raises(InputError, match="must be PEM files"):
+        ServerTls(tmp_path / "text", tmp_path / "text").credentials()
     with pytest.raises(InputError, match="cannot read"):
         ServerTls(tmp_path / "none", key).credentials()
     with pytest.raises(InputError, match="holds no certificate"):

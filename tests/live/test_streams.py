@@ -17,6 +17,7 @@ from cans.learning import Hyperparameters
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.stream import Stream
+from program.networks import classifier
 from tests.live.certificates import Authority
 from tests.live.ledger import Ledger, check_conservation
 from tests.live.process import eager
@@ -214,6 +215,17 @@ def test_a_server_from_python(tmp_path: Path) -> None:
         cans.Server([toy()], listen="nowhere")
     with pytest.raises(cans.InputError):
         cans.Server([toy()], workers=0)
+
+
+def test_a_server_of_one_model_needs_no_list(tmp_path: Path) -> None:
+    path = classifier(tmp_path / "classifier.onnx")
+    with (
+        cans.Server(path, codecs="float16") as server,
+        cans.Device(server.address, path, state=tmp_path / "state") as device,
+    ):
+        assert device.joined
+    with cans.Server("mobilenet_v2") as server:
+        assert server.address.startswith("127.0.0.1:")
 
 
 def test_a_server_from_python_with_tls_tokens_and_its_own_numbers(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ def test_nobody_there() -> None:
     assert isinstance(found, Unreachable)
     assert "\n" not in str(found)
     assert isinstance(run("status", "--server", "nowhere").exception, InputError)
+    with running(toy()) as server:
+        found = run("status", "--server", server.address, "--tls").exception
+    assert isinstance(found, Unreachable)
+    assert "does not speak TLS" in str(found)
 
 
 @pytest.mark.parametrize("count", [3])

@@ -51,6 +51,29 @@ def launch(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--deadline-ms", "nan"], "--deadline-ms must be positive"),
+        (["--max-memory-mb", "0"], "--max-memory-mb must be positive"),
+        (["--network", ""], "the network of a device must be"),
+        (["--tls-ca", "nothing.pem"], "cannot read nothing.pem"),
+        (["--server", "edge-box:http"], "--server must be HOST:PORT"),
+    ],
+)
+def test_options_that_no_device_takes_start_nothing(
+    options: list[str], said: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cans", "run", "--server", "127.0.0.1:9", *options, "--",
+         "touch", str(tmp_path / "started")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
 @pytest.fixture
 def app(tmp_path: Path) -> list[str]:
     (tmp_path / "app.py").write_text(APP)

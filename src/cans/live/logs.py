@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from typing import Any
 
+STYLES = ("json", "text")
 LONGEST_VALUE = 300  # characters of anything in a line: some of it was said by others
 MOST_LINES = 20  # about the same event ...
 WINDOW_SECONDS = 10.0  # ... in this time
@@ -71,6 +73,12 @@ def bounded(value: Any) -> Any:
         return value
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text)})"
+
+
+def silence_grpc() -> None:
+    """Keep gRPC's own log (a line for every failed handshake, another for a port that is taken)
+    off standard error, unless GRPC_VERBOSITY is set. To be called before gRPC is imported."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def start_logging(style: str, level: str = "info") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from importlib.resources import files
-from math import inf
 from typing import Annotated
 
 import typer
@@ -57,12 +56,16 @@ def run(
     """Run a program as it is, with a server's help. Its onnxruntime sessions answer without the
     server too."""
     from cans.learning.objective import Objective
+    from cans.live.device.options import DeviceOptions
     from cans.live.wire.link import parse_servers
+    from cans.live.wire.tls import ClientTls
 
-    parse_servers(server)
-    Objective.parse(objective, fps)
-    if not 0 < weight < inf:
-        raise InputError("--weight must be positive")
+    # What a device would refuse is said here: later, the program would run without the server.
+    DeviceOptions(
+        parse_servers(server), type_, network, deadline_ms=deadline_ms, weight=weight,
+        objective=Objective.parse(objective, fps), max_memory_mb=max_memory_mb,
+        max_mb_per_day=max_mb_per_day,
+    )  # fmt: skip
     given: dict[str, object] = {
         "server": server, "type": type_, "network": network, "deadline_ms": deadline_ms,
         "wait": wait, "token": token, "send_model": send_model,
@@ -77,6 +80,7 @@ def run(
         given["codecs"] = allow_codec
     if tls or tls_ca or tls_cert or tls_key:
         paths = (tls_ca, tls_cert, tls_key)
+        ClientTls(*paths).credentials()
         given["tls"] = [None if each is None else str(each.absolute()) for each in paths]
     environment = dict(os.environ)
     environment[VARIABLE] = json.dumps(given)

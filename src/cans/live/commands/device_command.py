@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,11 +112,13 @@ def device(
     config: ConfigOption = None,
 ) -> None:
     """Run inferences on a device, with the server's help."""
+    from cans.live.logs import silence_grpc, start_logging
+
+    silence_grpc()
     from cans.learning.constraints import Constraints
     from cans.live.device.command.runner import run_device
     from cans.live.device.hooks import Hooks
     from cans.live.device.local import parse_exit
-    from cans.live.logs import start_logging
     from cans.live.wire.accuracy import AccuracyBudget
     from cans.models.run.inputs import parse_shapes
 
@@ -123,6 +126,8 @@ def device(
         raise InputError("--obey answers on standard output; leave out --json and --log-jsonl")
     if count < 1:
         raise InputError("--count must be at least 1")
+    if not 0 <= interval_ms <= threading.TIMEOUT_MAX * 1e3:
+        raise InputError("--interval-ms must be finite and not negative")
     start_logging("text", "warning")
     exits = tuple(parse_exit(each) for each in exit_ or ())
     codecs = _known_codecs(allow_codec)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from cans.config_file import ConfigOption
-from cans.errors import InputError
+from cans.errors import InputError, unknown_name
 from cans.learning_options import Alpha, BetaMs, Ridge, hyperparameters
 from cans.models.commands import OptimisationOption, ProviderOption
 
@@ -170,7 +170,9 @@ def serve(
     """Serve the back-ends of models to a fleet. What the fleet learns is kept in a store."""
     import asyncio
 
-    from cans.live.logs import start_logging
+    from cans.live.logs import STYLES, silence_grpc, start_logging
+
+    silence_grpc()
     from cans.live.memory import keep_memory
     from cans.live.server.model_folder import ModelFolder
     from cans.live.server.server import ServerOptions
@@ -179,6 +181,8 @@ def serve(
     from cans.live.wire.accuracy import AccuracyBudget
     from cans.models.run.runtime import RuntimeOptions
 
+    if log not in STYLES:
+        raise unknown_name("log style", log, STYLES)
     start_logging(log)
     keep_memory()
     numbers = hyperparameters(ridge, alpha, beta_ms)

@@ -55,8 +55,9 @@ class DeviceOptions:
     def __post_init__(self) -> None:
         if not self.servers:
             raise InputError("a device needs at least one server to join")
-        for value, what in ((self.type, "type"), (self.network, "network")):
-            if not value or not value.isprintable() or len(value) > 200:
+        named = ((self.type, "type"), (self.network, "network"), (self.name, "name"))
+        for value, what in named:
+            if value is not None and not (value.isprintable() and 0 < len(value) <= 200):
                 raise InputError(f"the {what} of a device must be a short printable name")
         if self.accuracy.wanted and not self.local:
             raise InputError(
@@ -69,9 +70,11 @@ class DeviceOptions:
         if self.model_sha256 is not None and not re.fullmatch("[0-9a-f]{64}", self.model_sha256):
             raise InputError("--model-sha256 must be 64 hexadecimal digits, as sha256sum prints")
         if not self.deadline_ms > 0:
-            raise InputError("deadline_ms must be positive")
+            raise InputError("--deadline-ms must be positive")
         if not 0 < self.weight < inf:
             raise InputError("--weight must be positive")
+        if self.seed is not None and self.seed < 0:
+            raise InputError("--seed must not be negative")
 
     @property
     def toll(self) -> float:

@@ -73,6 +73,8 @@ class Catalogue:
         found = self._by_digest.get(wanted) or self._by_name.get(wanted)
         if found is None:
             names = ", ".join(self._by_name) or "none"
+            if not wanted:
+                raise Refused(f"say which model; there are: {names[:500]}", "NOT_FOUND")
             raise Refused(f"no model {wanted[:64]!r} here; there are: {names[:500]}", "NOT_FOUND")
         return found
 

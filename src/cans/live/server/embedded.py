@@ -23,22 +23,25 @@ from cans.live.wire.tls import ServerTls
 from cans.models.run.runtime import RuntimeOptions
 from cans.own_policy import find_policy
 
+_Model = str | PathLike[str] | SplitModel
+
 
 class Server:
     """Serves back-ends of models until it is closed.
 
-    `models` are ONNX files or names of built-in models. All that `cans serve` does beside serving
-    (metrics, the live page, a folder that is followed, a cluster) is left to that command.
+    `models`: one or several, as ONNX files or names of built-in models. All that `cans serve` does
+    beside serving (metrics, the live page, a folder that is followed, a cluster) is left to that
+    command.
     """
 
     def __init__(
         self,
-        models: Sequence[str | PathLike[str] | SplitModel],
+        models: _Model | Sequence[_Model],
         *,
         listen: str = "127.0.0.1:0",
         store: str = "memory:",
         policy: str | Policy | None = None,
-        codecs: Sequence[str] = ("float32",),
+        codecs: str | Sequence[str] = ("float32",),
         accept_models: str | PathLike[str] | None = None,
         hyperparameters: Hyperparameters | None = None,
         workers: int | None = None,
@@ -61,6 +64,9 @@ class Server:
         token_file: who may join, lines `device token [weight]`; None: everyone.
         tls: how to encrypt; None: not at all.
         """
+        if isinstance(models, str | PathLike | SplitModel):
+            models = (models,)
+        codecs = (codecs,) if isinstance(codecs, str) else codecs
         if not models and accept_models is None:
             raise InputError("a server needs at least one model, or a folder for those of devices")
         chosen = policy if isinstance(policy, Policy) else find_policy(policy or DEFAULT_POLICY)
@@ -134,9 +140,7 @@ class Server:
         self.close()
 
 
-def _split(
-    model: str | PathLike[str] | SplitModel, codecs: Sequence[str], runtime: RuntimeOptions
-) -> SplitModel:
+def _split(model: _Model, codecs: Sequence[str], runtime: RuntimeOptions) -> SplitModel:
     if isinstance(model, SplitModel):
         return model
     cutting = Cutting()

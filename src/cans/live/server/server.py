@@ -209,9 +209,13 @@ class EdgeServer:
 
     def _bind(self) -> int:
         listen, tls = self.options.listen, self.options.tls
-        _, colon, number = listen.rpartition(":")
+        host, colon, number = listen.rpartition(":")
         if not colon or not number.isdigit() or int(number) > 65535:
             raise InputError(f"--listen must be HOST:PORT, not {listen!r}")
+        try:
+            socket.getaddrinfo(host.strip("[]") or None, int(number), flags=socket.AI_PASSIVE)
+        except OSError as error:
+            raise RunError(f"cannot listen on {listen}: {error.strerror}") from None
         try:
             if tls is None:
                 port = self._server.add_insecure_port(listen)

@@ -81,10 +81,8 @@ class PostgresStore(Store):
                 yield self._live()
             except psycopg.OperationalError as error:
                 self._drop()
-                reason = str(error).strip().splitlines()
-                raise StoreError(
-                    f"PostgreSQL is not reachable: {reason[-1] if reason else 'connection lost'}"
-                ) from None
+                reason = " ".join(str(error).split()) or "connection lost"
+                raise StoreError(f"PostgreSQL is not reachable: {reason}") from None
             except psycopg.Error as error:
                 self._drop()
                 raise StoreError(f"PostgreSQL refused: {error}") from None

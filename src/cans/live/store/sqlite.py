@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from cans.errors import Refused, StoreError
+from cans.errors import InputError, Refused, StoreError
 from cans.learning import Download, PoolKey
 from cans.learning.edge import Received, Sender, download_of
 from cans.learning.grouping import Family, Span
@@ -54,7 +54,10 @@ _SENDER = f"{_KEY} AND device = ? AND incarnation = ?"
 
 def open_url(url: str, own: bool) -> Store:
     """`sqlite:FILE`."""
-    return SqliteStore(Path(url.removeprefix("sqlite:")), own)
+    file = url.removeprefix("sqlite:")
+    if not file:
+        raise InputError("sqlite: names no file; use sqlite:FILE")
+    return SqliteStore(Path(file), own)
 
 
 class SqliteStore(Store):

@@ -233,6 +233,11 @@ class Stream(Generic[Message]):
 def parse_servers(text: str) -> tuple[str, ...]:
     """`a:7070,b:7070` -> both."""
     servers = tuple(each.strip() for each in text.split(",") if each.strip())
-    if not servers or any(":" not in each for each in servers):
+    if not servers or not all(_is_address(each) for each in servers):
         raise InputError(f"--server must be HOST:PORT, several with commas between, not {text!r}")
     return servers
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65536

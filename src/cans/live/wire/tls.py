@@ -93,7 +93,8 @@ def _check_pair(certificate: Path, key: Path) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise InputError(
-            f"{certificate} and {key} are no certificate with its key: {error.reason}"
+            f"{certificate} and {key} are no certificate with its key: "
+            f"{error.reason or 'they must be PEM files'}"
         ) from None
 
 

@@ -74,7 +74,10 @@ class Chooser:
         if server is None:
             return choice, lambda: why_not
         note = self._accuracy.note()
-        return choice, lambda: reason(choice, learner.predictions()[0], table, charge) + note
+        return (
+            choice,
+            lambda: reason(choice, learner.predictions()[0], table, charge, allowed) + note,
+        )
 
     @property
     def is_steady(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 from zipfile import ZipFile
@@ -68,7 +68,7 @@ def run_device(
                 results.write(number, result.outputs)
                 if lines is not None:
                     entry = {"time": time.time(), **report.to_dict(choices=False)}
-                    lines.write(json.dumps(entry) + "\n")
+                    _write_line(lines, json.dumps(entry))
                 if not as_json:
                     typer.echo(str(report))
             device.settle(2.0)
@@ -162,9 +162,24 @@ def _opened(path: Path | None, stack: ExitStack) -> IO[str] | None:
     if path is None:
         return None
     try:
-        return stack.enter_context(path.open("a", encoding="utf-8", buffering=1))
+        file = path.open("a", encoding="utf-8", buffering=1)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+    stack.callback(_close, file)
+    return file
+
+
+def _write_line(file: IO[str], line: str) -> None:
+    try:
+        file.write(f"{line}\n")
+    except OSError as error:
+        raise RunError(f"cannot write {file.name}: {error.strerror}") from None
+
+
+def _close(file: IO[str]) -> None:
+    """What a full disk did not take was told when it was written."""
+    with suppress(OSError):
+        file.close()
 
 
 class _FetchBar:

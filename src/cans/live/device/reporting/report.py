@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any, Protocol
 
 import numpy as np
 
 from cans.learning import Choice, PartitionTable
-from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.live.device.experience import Experience
 from cans.live.device.timing import Measured
 from cans.live.split import SplitModel
@@ -67,10 +67,19 @@ class Report:
     def __str__(self) -> str:
         parts = [f"{name} {value:.1f} ms" for name, value in
                  (("wait", self.wait_ms if self.wait_ms >= 0.05 else nan),
-                  ("front", self.front_ms), ("link", self.link_ms), ("server", self.server_ms))
+                  ("front", self.front_ms), ("link", self.link_ms), ("server", self.server_ms),
+                  ("other", self.other_ms if self.other_ms >= 0.05 else nan))
                  if isfinite(value)]  # fmt: skip
+        late = f"; finished here: {self.fallback}" if self.fallback else ""
         where = f"point {self.point} ({self.point_name}), {self.codec}"
-        return f"{where}: {self.total_ms:.1f} ms = {' + '.join(parts)}; {self.why}"
+        return f"{where}: {self.total_ms:.1f} ms = {' + '.join(parts)}; {self.why}{late}"
+
+    @property
+    def other_ms(self) -> float:
+        """What no stage accounts for: building a half when it is first used, or a server whose
+        reply was waited for and not used."""
+        stages = (self.wait_ms, self.front_ms, self.link_ms, self.server_ms)
+        return self.total_ms - sum(each for each in stages if isfinite(each))
 
 
 class Explainer:
@@ -131,8 +140,12 @@ class TimedJob(Protocol):
     def answered(self) -> float: ...
 
 
-def reason(choice: Choice, mean: Array, table: PartitionTable, charge: Array | None = None) -> str:
-    """Why the learner chose what it chose; `charge`: wait and toll of every choice, as assumed."""
+def reason(
+    choice: Choice, mean: Array, table: PartitionTable, charge: Array | None = None,
+    allowed: BoolArray | None = None,
+) -> str:  # fmt: skip
+    """Why the learner chose what it chose; `charge`: wait and toll of every choice, as assumed;
+    `allowed`: what it chose among, None: all."""
     if not isfinite(choice.predicted_ms):
         return "the policy always chooses so"
     crowded = ""
@@ -143,12 +156,14 @@ def reason(choice: Choice, mean: Array, table: PartitionTable, charge: Array | N
         crowded = f"; the server is busy: wait {wait:.1f} ms, toll {fee:.1f} ms"
         if sent != choice.row:
             crowded += f" for {table.points[table.point_of[sent]]} ({table.codec_of[sent]})"
-    return _reason(choice, mean, table) + crowded
+    return (
+        _reason(choice, mean if allowed is None else np.where(allowed, mean, inf), table) + crowded
+    )
 
 
 def _reason(choice: Choice, mean: Array, table: PartitionTable) -> str:
     lowest = int(np.argmin(mean))
-    expected = f"expected {choice.predicted_ms:.1f} ms, width {choice.width_ms:.1f} ms"
+    expected = f"expected {choice.predicted_ms:.1f} ms, width {choice.width_ms:z.1f} ms"
     if lowest == choice.row or mean[lowest] >= choice.predicted_ms:
         return f"lowest expected latency ({expected})"
     best = f"{table.points[table.point_of[lowest]]} ({table.codec_of[lowest]})"
