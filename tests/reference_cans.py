@@ -48,7 +48,7 @@ class Numbers:
     events: bool = True  # exchange when it matters; False: after every inference
     alpha: float = ALPHA
     viable: tuple[bool, ...] | None = None  # None: by `viable_choices`
-    bends: tuple[bool, bool, bool] = (True, False, True)
+    bends: tuple[bool, bool, bool] = (True, True, True)
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -424,10 +424,12 @@ class Pool:
         )
         sigma, b, s, n = sums(self.rows, self.d)
         squares = np.maximum(squared - total * average, 0.0).sum()
-        variance = (squares + 2 * 0.3**2 * s / n) / (max(n - seen.sum(), 0.0) + 2)
+        number = min(by_choice(self.rows, self.choices)[0].sum(), n)
+        usual = beyond + n - number  # what was timed is of no choice
+        variance = (squares + 2 * 0.3**2 * s / n) / (max(number - seen.sum(), 0.0) + 2)
         theta = nonnegative(sigma, b, self.ridge)
         misses = s - 2 * theta @ b + theta @ sigma @ theta - squares
-        if variance <= 0 or misses <= variance * (beyond + 3 * sqrt(2 * beyond)):
+        if variance <= 0 or misses <= variance * (usual + 3 * sqrt(2 * usual)):
             return z
         expected = (said * average**2).sum()
         if any(said[p] > 0 and known[p] == 0 for p in range(self.choices)) or expected <= 0:
@@ -521,6 +523,7 @@ class Part:
     lower: np.ndarray | None = None
     width: np.ndarray | None = None
     bends: bool = False
+    suspect: bool = False  # of that, before anything shows it: not the link
     tau: float = 0.0  # spread of the choices about the line
     suspected: float = 0.5  # the spread to reckon with
     scatter: np.ndarray | None = None  # sigma of every choice that residuals are judged by
@@ -657,7 +660,8 @@ class Part:
         told = self.divisor, self.unlike  # as long as nothing is new of this part
         if self.stale or self.pending or self.tau > 0:
             told = divisor(self.own, rows, line, variance, self.suspected, self.spread, self.apart)
-        if not (mature and self.estimate_bent(rows, theta, sigma, due, told[1])):
+        known = mature and worth(self.copy) >= d + 20
+        if not (known and self.estimate_bent(rows, theta, sigma, due, told[1])):
             self.tau = 0.0
             self.estimate_line(rows, theta, sigma, variance)
             self.divisor, self.unlike = told
@@ -716,6 +720,8 @@ class Part:
                 self.tau = likeliest_spread(mean, norms(sigma), weight, average, noises, variance)
         if self.tau == 0:
             return False
+        if not self.suspect:  # what was timed is judged by the line that it is in
+            self.estimate_line(rows, theta, sigma, noise(rows, theta))
         left = noise_share(mean, weight, self.tau, noises)
         sigma, b = (x.T * (left * weight)) @ x, x.T @ (left * weight * average)
         theta = nonnegative(sigma, b, ridge)
@@ -736,7 +742,8 @@ class Part:
             self.divisor, self.unlike = divisor(
                 self.own, rows, line, variance, self.tau, self.spread, self.apart
             )
-        self.theta, self.sigma = theta * self.pace, sqrt(variance)
+        if self.suspect:
+            self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean, self.width = mean * self.pace, self.numbers.kappa * width
         self.bound(left)
         return True
@@ -788,12 +795,12 @@ def lower_bounds(parts):
     """Of all parts together: the bounds' sum or, where choices deviate, variances are added up."""
     if not any(part.bends for part in parts):
         return sum(part.lower for part in parts)
-    known = max(part.observed() for part in parts if part.bends)
+    known = max(part.observed() for part in parts if part.suspect)
     hoped = [hope(part, known) * np.maximum(part.mean - part.lower, 0.0) for part in parts]
     expected = sum(np.maximum(part.mean, part.lower) for part in parts)
     if all(part.tau == 0 for part in parts):
         return expected - sum(hoped)
-    own = max(len(part.own) for part in parts if part.bends)
+    own = max(len(part.own) for part in parts if part.suspect)
     return expected - min(own / 15, 1.0) * np.sqrt(sum(each**2 for each in hoped))
 
 
@@ -840,7 +847,7 @@ def choose(parts, viable, allowed):
 
 
 def mature(parts, beyond):
-    return all(worth(part.copy) >= part.x.shape[1] + beyond for part in parts if part.bends)
+    return all(worth(part.copy) >= part.x.shape[1] + beyond for part in parts if part.suspect)
 
 
 def affordable(parts, mean, best):
@@ -861,7 +868,7 @@ def too_slow(parts, best):
 
 def its_turn(parts):
     """Whether a look is earned; kept with the front-end's part."""
-    bending, kept = [part for part in parts if part.bends], parts[FRONT]
+    bending, kept = [part for part in parts if part.suspect], parts[FRONT]
     own = sum(len(part.own) for part in bending)
     known = sum(part.observed() for part in bending)
     more = max(own - kept.earned_with, 0) * 10 / max(known, 1) ** (2 / 3)
@@ -919,10 +926,11 @@ def misleading(server):
 
 def look(parts, pick, allowed):
     """The choice of which a look saves most beyond what it costs, or `pick`."""
-    bending = [part for part in parts if part.bends]
-    outlooks = [outlook(part) for part in bending]
+    bending = [part for part in parts if part.suspect]
+    outlooks = [outlook(part) for part in parts if part.suspect or part.tau > 0]
     inferences = max(part.observed() for part in bending)
-    mean = sum(part.mean for part in parts if not part.bends) + sum(each[0] for each in outlooks)
+    certain = [part.mean for part in parts if not part.suspect and part.tau == 0]
+    mean = sum(certain) + sum(each[0] for each in outlooks)
     variance, noise = (sum(each[i] for each in outlooks) for i in (1, 2))
     best = max(mean[pick], seen_of(parts)[pick])
     far = too_far(parts, mean, np.where(allowed, 0.0, inf))
@@ -1003,7 +1011,9 @@ def cans(
     }
 
     def new_part(i):
-        return Part(x[i], numbers, numbers.spread[i], list(viable), bends=numbers.bends[i])
+        bends = numbers.bends[i]
+        suspect = bends and i != LINK
+        return Part(x[i], numbers, numbers.spread[i], list(viable), bends=bends, suspect=suspect)
 
     devices = [[new_part(i) for i in range(3)] for _ in pool_of]
 

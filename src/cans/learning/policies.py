@@ -209,8 +209,7 @@ _CANS = Policy(
     "CANS",
     (
         _shared(_warm(_FRONT), Pool.GROUP),
-        # links do not bend: probes and heavy tails would look like it
-        _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK, bends=False),
+        _shared(Part("link", ("link",), Pool.NETWORK), Pool.NETWORK),
         # one server for all: it has one pace
         _shared(Part("server", ("server",), Pool.EVERYONE), Pool.EVERYONE, spread=0.0),
     ),

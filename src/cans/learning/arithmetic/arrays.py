@@ -83,7 +83,8 @@ class ByChoice(NamedTuple):
     them, and how many of them tell; see `deviations.py`."""
 
     used: bool
-    bends: BoolArray  # (parts,)
+    bends: BoolArray  # (parts,)                   whether choices may deviate from the line ...
+    suspect: BoolArray  # (parts,)                 ... and are thought to before anything shows it
     rows: Array  # (parts, choices, d)             features of every choice at the largest input ...
     largest: BoolArray  # (1,)                     ... which is what the device has now
     synced: Array  # (devices, parts, 5, choices)  as the fields of `LearnerState` ...
@@ -172,6 +173,7 @@ def new_state(
     ridge: float,
     physics: Physics | None = None,
     bends: Sequence[bool] = (),
+    suspect: Sequence[bool] = (),
 ) -> LearnerState:
     """The state before anything was seen; `estimate` must run before the first `select`."""
     rows = padded(features)
@@ -210,11 +212,13 @@ def new_state(
         gain=np.zeros((devices, parts)),
         radius=radii,
         physics=physics or no_physics(),
-        choices=_by_choice(devices, rows, bends),
+        choices=_by_choice(devices, rows, bends, suspect),
     )
 
 
-def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
+def _by_choice(
+    devices: int, rows: Array, bends: Sequence[bool], suspect: Sequence[bool]
+) -> ByChoice:
     """Nothing seen of any choice; no room for it where no part bends."""
     parts, choices, _ = rows.shape
     used = any(bends)
@@ -222,6 +226,7 @@ def _by_choice(devices: int, rows: Array, bends: Sequence[bool]) -> ByChoice:
     return ByChoice(
         used=used,
         bends=np.array(bends if used else [False] * parts, dtype=np.bool_),
+        suspect=np.array(suspect if used else [False] * parts, dtype=np.bool_),
         rows=rows.copy(),
         largest=np.ones(1, dtype=np.bool_),
         synced=np.zeros(shape),

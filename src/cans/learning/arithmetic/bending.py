@@ -52,7 +52,7 @@ def look_into_choices(state: LearnerState, device: int) -> None:
                 seen = choices.synced[device, part] + choices.local[device, part]
                 variance = state.physics.deviation[device, part] ** 2
                 choices.scatter[device, part] = np.sqrt(scattered(seen, variance))
-            if not known:
+            if not known or young(state, device, part):
                 choices.spread[device, part] = 0.0
             elif due or choices.spread[device, part] > 0.0:
                 bend(state, device, part, due)
@@ -75,22 +75,14 @@ def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
     sums = weighted(seen, mean)
     prior = PRIOR_RUNS * PRIOR_SHARE**2 * known[-3] / known[-2] if known[-2] > 0.0 else 0.0
     noise, variance = noise_of(sums, mean, prior)
+    root = physics.root[device, part, :size, :size].copy()
     if due:
-        certain = norms(physics.root[device, part, :size, :size].copy(), columns)
+        certain = norms(root, columns)
         choices.spread[device, part] = spread_of(sums, mean, certain, noise, variance)
     spread = choices.spread[device, part]
     if spread <= 0.0:
         return
-    sigma, b = without_repeats(rows, sums, unexplained(sums, mean, spread, noise))
-    for column in range(size):
-        sigma[column, column] += state.ridge
-    sigma, b = sigma[:size, :size].copy(), b[:size].copy()
-    root = inverse_root(sigma)
-    inverse = squared(root)
-    theta = np.zeros_like(theta)
-    theta[:size] = times(inverse, b)
-    if physics.nonnegative:
-        theta[:size] = nonnegative_theta(sigma, b, theta[:size].copy(), inverse)
+    theta, root = redrawn(state, part, sums, unexplained(sums, mean, spread, noise))
     line = times(rows, theta)
     sums = weighted(seen, line)
     left = unexplained(sums, line, spread, noise)
@@ -107,11 +99,36 @@ def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
         scale = times(state.rows[part], theta) / np.where(line > 0.0, line, 1.0)
         mean, width = mean * scale, width * scale
     mean = mean * physics.pace[device, part]
-    physics.theta[device, part] = theta * physics.pace[device, part]
-    physics.deviation[device, part] = sqrt(variance)
+    if choices.suspect[part]:  # timed exchanges are judged by the line that they are in
+        physics.theta[device, part] = theta * physics.pace[device, part]
+        physics.deviation[device, part] = sqrt(variance)
     state.mean[device, part] = mean
     choices.width[device, part] = width
     bound(state, device, part, left)
+
+
+def redrawn(state: LearnerState, part: int, sums: Array, left: Array) -> tuple[Array, Array]:
+    """The line through the averages of the choices, each worth no more than its deviation leaves
+    open (`left` is `deviations.unexplained`); and the root of the inverse of its Sigma."""
+    size = state.dimension[part]
+    rows = state.choices.rows[part]
+    sigma, b = without_repeats(rows, sums, left)
+    for column in range(size):
+        sigma[column, column] += state.ridge
+    sigma, b = sigma[:size, :size].copy(), b[:size].copy()
+    root = inverse_root(sigma)
+    inverse = squared(root)
+    theta = np.zeros(rows.shape[1])
+    theta[:size] = times(inverse, b)
+    if state.physics.nonnegative:
+        theta[:size] = nonnegative_theta(sigma, b, theta[:size].copy(), inverse)
+    return theta, root
+
+
+def young(state: LearnerState, device: int, part: int) -> bool:
+    """Whether a pool has too few observations to tell a deviation from noise."""
+    known = state.synced[device, part, -2]
+    return bool(known < state.dimension[part] + state.young)
 
 
 def bound(state: LearnerState, device: int, part: int, left: Array) -> None:

@@ -262,10 +262,11 @@ def observed(state: LearnerState, device: int, part: int) -> float:
 
 
 def most_observed(state: LearnerState, device: int) -> float:
-    """Of the part that may bend and was observed most often: about as many inferences were made."""
+    """Of front-end or server, whichever was observed more often: about as many inferences were
+    made."""
     most = 0.0
     for part in range(state.rows.shape[0]):
-        if state.choices.bends[part]:
+        if state.choices.suspect[part]:
             most = max(most, observed(state, device, part))
     return most
 
@@ -274,7 +275,7 @@ def most_observed_itself(state: LearnerState, device: int) -> float:
     """The same, of what the device has observed itself."""
     most = 0.0
     for part in range(state.rows.shape[0]):
-        if state.choices.bends[part]:
+        if state.choices.suspect[part]:
             most = max(most, float(state.physics.own[device, part, -1]))
     return most
 
@@ -321,11 +322,12 @@ def affordable(state: LearnerState, device: int, mean: Array, best: int) -> Bool
 
 
 def mature(state: LearnerState, device: int, beyond: float) -> bool:
-    """Whether lines were drawn through so many observations beyond one per feature: one drawn
-    through a few milliseconds of hardly any work says that all work takes for ever."""
+    """Whether the lines of front-end and server were drawn through so many observations beyond one
+    per feature: one drawn through a few milliseconds of hardly any work says that all work takes
+    for ever."""
     for part in range(state.rows.shape[0]):
         known = state.synced[device, part, -2]
-        if state.choices.bends[part] and known < state.dimension[part] + beyond:
+        if state.choices.suspect[part] and known < state.dimension[part] + beyond:
             return False
     return True
 

@@ -53,6 +53,7 @@ def fleet_state(
             raise ValueError("beta_ms='theory' needs `radius=`")
         default = 0.0
     features = [table.columns(part.explains) for part in parts]
+    bends = [part.bends and policy.physical is not None for part in parts]
     return new_state(
         features,
         devices,
@@ -63,7 +64,9 @@ def fleet_state(
         young=YOUNG,
         ridge=policy.ridge_of(hyperparameters),
         physics=_physics(policy, table, features, devices) if policy.physical else None,
-        bends=[part.bends and policy.physical is not None for part in parts],
+        bends=bends,
+        # A line through timed exchanges as well is trusted until its choices show that it is off.
+        suspect=[b and "link" not in part.explains for b, part in zip(bends, parts, strict=True)],
     )
 
 

@@ -66,7 +66,7 @@ def look(state: LearnerState, device: int, pick: int, charge: Array, allowed: Bo
     mean = state.mean[device].sum(axis=0) + charge
     variance, noise = np.zeros_like(mean), np.zeros_like(mean)
     for part in range(state.rows.shape[0]):
-        if choices.bends[part]:
+        if choices.suspect[part] or choices.spread[device, part] > 0.0:
             expected, open_, every = outlook(state, device, part)
             mean = mean - state.mean[device, part] + expected
             variance, noise = variance + open_, noise + every
@@ -101,7 +101,7 @@ def no_better(state: LearnerState, device: int, pick: int) -> BoolArray:
     have no less work for device and server, and are no shorter under way."""
     beaten = np.ones(state.rows.shape[1], dtype=np.bool_)
     for part in range(state.rows.shape[0]):
-        if not state.choices.bends[part]:
+        if not state.choices.suspect[part]:
             beaten = beaten & (state.mean[device, part] >= state.mean[device, part, pick])
         elif state.informative[part, pick]:
             beaten = beaten & (state.physics.floor[part, pick] >= 1.0)
@@ -157,7 +157,7 @@ def its_turn(state: LearnerState, device: int) -> bool:
     choices = state.choices
     own, known, news = 0.0, 0.0, False
     for part in range(state.rows.shape[0]):
-        if choices.bends[part]:
+        if choices.suspect[part]:
             own += float(state.physics.own[device, part, -1])
             now, then = observed(state, device, part), float(choices.considered[device, part])
             known += now

@@ -246,15 +246,18 @@ def by_its_choice(
     if residual == 0.0 or said[0].sum() <= 0.0 or beyond <= 0:
         return residual
     average = known[1] / np.where(seen, known[0], 1.0)
+    of_choices = min(known[0].sum(), pool[-2])
+    timed = pool[-2] - of_choices  # exchanges, which are of no choice: each misses by its noise
     known, said = weighted(known, average), weighted(said, average)
     weight = np.where(seen, known[0], 1.0)
     prior = PRIOR_RUNS * PRIOR_SHARE**2 * pool[-3] / pool[-2]
     squares = np.maximum(known[2] - known[1] * average, 0.0).sum()
-    variance = (squares + prior) / (max(pool[-2] - dimension - beyond, 0.0) + PRIOR_RUNS)
+    variance = (squares + prior) / (max(of_choices - dimension - beyond, 0.0) + PRIOR_RUNS)
     theta = estimate_of(pool, ridge, inverse_from(cholesky(sigma_of(pool, ridge))))
     fitted = (theta * times(sigma_of(pool, 0.0), theta)).sum()
     misses = pool[-3] - 2.0 * (theta * b_of(pool)).sum() + fitted - squares
-    if variance <= 0.0 or misses <= variance * (beyond + MISFIT * np.sqrt(2.0 * beyond)):
+    usual = beyond + timed
+    if variance <= 0.0 or misses <= variance * (usual + MISFIT * np.sqrt(2.0 * usual)):
         return residual
     explained = (said[0] * average * average).sum()
     if (said[0] > 0.0)[known[0] <= 0.0].any() or explained <= 0.0:
