@@ -522,6 +522,7 @@ class Part:
     mean: np.ndarray | None = None
     lower: np.ndarray | None = None
     width: np.ndarray | None = None
+    norm: np.ndarray | None = None
     bends: bool = False
     suspect: bool = False  # of that, before anything shows it: not the link
     tau: float = 0.0  # spread of the choices about the line
@@ -682,8 +683,8 @@ class Part:
         self.theta, self.sigma = theta * self.pace, sqrt(variance)
         self.mean = self.x @ self.theta
         inverse = np.linalg.inv(sigma + self.numbers.ridge * np.eye(d))
-        norm = np.array([sqrt(x @ inverse @ x) for x in self.x])
-        self.width = self.numbers.kappa * self.sigma * norm
+        self.norm = np.array([sqrt(x @ inverse @ x) for x in self.x])
+        self.width = self.numbers.kappa * self.sigma * self.norm
         lower = np.maximum(self.mean - self.width, 0.0)
         self.lower = floors(lower, self.x, self.viable)
 
@@ -819,8 +820,7 @@ def too_far(parts, mean, scores):
     widths = [part.width / part.numbers.kappa for part in parts]
     high = mean + np.sqrt(sum(width**2 for width in widths))
     link = parts[LINK]
-    known = (widths[LINK] / max(link.sigma, 1e-12)) ** 2 * importance(link.mean) <= 100
-    way = parts[FRONT].mean + link.mean + np.where(known, widths[LINK], 0.0)
+    way = parts[FRONT].mean + link.mean + observable(parts)[LINK]
     surest = np.where(scores < inf, high, inf).argmin()
     far = way > 3 * mean[surest]
     far[surest] = False
@@ -850,9 +850,18 @@ def mature(parts, beyond):
     return all(worth(part.copy) >= part.x.shape[1] + beyond for part in parts if part.suspect)
 
 
+def observable(parts):
+    """Standard deviations, without that of a link where nothing like it was ever observed."""
+    link, kappa = parts[LINK], parts[LINK].numbers.kappa
+    known = link.norm**2 * importance(link.mean) <= 100
+    return [
+        np.where(known, part.width / kappa, 0.0) if part is link else part.width / kappa
+        for part in parts
+    ]
+
+
 def affordable(parts, mean, best):
-    kappa = parts[FRONT].numbers.kappa
-    high = mean + np.sqrt(sum((part.width / kappa) ** 2 for part in parts))
+    high = mean + np.sqrt(sum(width**2 for width in observable(parts)))
     return high <= 3 * high[best]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from cans.learning.congestion import Load
 from cans.learning.messages import DeviceIdentity
 from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters
 from cans.learning.statistics import SufficientStatistics
+from cans.simulation.run import Settings, play
 from reference_cans import Row
 
 WORK = np.linspace(0.0, 1.0, 9)
@@ -720,3 +722,12 @@ def test_a_server_that_little_is_known_of_is_not_judged_by_hardly_any_work() -> 
     assert np.flatnonzero(looks.misleading(state, 0)).tolist() == [6, 7]
     state.synced[0, 2, -2] = 500.0
     assert not looks.misleading(state, 0).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_link_that_was_never_observed_does_not_keep_a_device_where_it_began(seed) -> None:
+    # Nothing is timed in a trace, and every other choice sends the same number of bytes.
+    alone = Settings(policy="cans", world="trace", trace=Path("vit_b16-96"), devices=1, rounds=400)
+    record = play(alone, "reference", seed, alone.make_world())
+    lost, taken = record.regret_ms[300:].sum(), record.expected_ms[300:].sum()
+    assert lost < 0.05 * taken
