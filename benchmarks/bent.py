@@ -2,9 +2,9 @@
 
 Per cent above the oracle over the last 100 inferences of each device; each rival at the radius of
 0, 1, 5, 10 and 50 ms that turned out best for it at each place. Seeds that nothing was tuned on,
-`BENT_SEEDS` of them, five times as many with one device, of which one run says little; fleets of
-`BENT_DEVICES`. Then the cold start in every world: the first five inferences of each of 25 devices,
-and the dearest single pick.
+`BENT_SEEDS` of them, five times as many with up to five devices, of which one run says little;
+fleets of `BENT_DEVICES`. Then the cold start in every world: the first five inferences of each of
+25 devices, and the dearest single pick.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cans.simulation.worlds.world import Participation
 
 FIRST_SEED = 420_000
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("BENT_SEEDS", "20")))
-ALONE = range(FIRST_SEED, FIRST_SEED + 5 * len(SEEDS))  # with one device
+MORE_SEEDS = range(FIRST_SEED, FIRST_SEED + 5 * len(SEEDS))  # with small fleets
 DEVICES = tuple(map(int, os.environ.get("BENT_DEVICES", "1,5,25,100").split(",")))
 RADII = (0.0, 1.0, 5.0, 10.0, 50.0)
 RIVALS = ("linucb", "fedlinucb-dw")
@@ -54,7 +54,7 @@ def above(policy: str, world: str, model: str, devices: int, beta_ms: float = 50
         hyperparameters=Hyperparameters(beta_ms=beta_ms),
     )
     made, shares = what.make_world(), []
-    for seed in SEEDS if devices > 1 else ALONE:
+    for seed in SEEDS if devices > SMALL_FLEET else MORE_SEEDS:
         record = play(what, "fast", seed, made)
         expected, regret = (
             each[devices * EARLY :].sum() for each in (record.expected_ms, record.regret_ms)
@@ -126,6 +126,6 @@ def run() -> dict[str, Any]:
         "cold_start": cold,
         "first_seed": FIRST_SEED,
         "seeds": len(SEEDS),
-        "seeds_with_one_device": len(ALONE),
+        "seeds_of_small_fleets": len(MORE_SEEDS),
         "bars_met": met,
     }
