@@ -820,7 +820,8 @@ def too_far(parts, mean, scores):
     widths = [part.width / part.numbers.kappa for part in parts]
     high = mean + np.sqrt(sum(width**2 for width in widths))
     link = parts[LINK]
-    way = parts[FRONT].mean + link.mean + observable(parts)[LINK]
+    known = link.norm**2 * importance(link.mean) <= 100
+    way = parts[FRONT].mean + link.mean + np.where(known, widths[LINK], 0.0)
     surest = np.where(scores < inf, high, inf).argmin()
     far = way > 3 * mean[surest]
     far[surest] = False
@@ -850,18 +851,11 @@ def mature(parts, beyond):
     return all(worth(part.copy) >= part.x.shape[1] + beyond for part in parts if part.suspect)
 
 
-def observable(parts):
-    """Standard deviations, without that of a link where nothing like it was ever observed."""
-    link, kappa = parts[LINK], parts[LINK].numbers.kappa
-    known = link.norm**2 * importance(link.mean) <= 100
-    return [
-        np.where(known, part.width / kappa, 0.0) if part is link else part.width / kappa
-        for part in parts
-    ]
-
-
 def affordable(parts, mean, best):
-    high = mean + np.sqrt(sum(width**2 for width in observable(parts)))
+    link, kappa = parts[LINK], parts[LINK].numbers.kappa
+    unseen = link.numbers.ridge * link.norm**2 > 1e-3
+    widths = [np.where(unseen & (part is link), 0.0, part.width) / kappa for part in parts]
+    high = mean + np.sqrt(sum(width**2 for width in widths))
     return high <= 3 * high[best]
 
 

@@ -46,6 +46,10 @@ TOO_MUCH = 3.0
 EXTRAPOLATED = 100.0
 """Times the variance of one observation: what is more uncertain was never observed at all."""
 
+UNSEEN = 1e-3
+"""Squared distance, in scaled features, from everything that was ever observed of a link: beyond
+that the ridge alone speaks for a choice, by which it may take any time at all."""
+
 SURELY = 3.0
 """Standard errors by which a choice must have been slower than that not to be tried again."""
 
@@ -314,22 +318,17 @@ def note_slow(state: LearnerState, device: int) -> None:
 
 def affordable(state: LearnerState, device: int, mean: Array, best: int) -> BoolArray:
     """Choices that do not take more than `TOO_MUCH` times what the best one does at most, one
-    standard deviation each."""
-    high = mean + np.sqrt(over_parts(observable(state, device)))
+    standard deviation each; none of a link where nothing like it was ever observed. Where no
+    exchanges are timed, somebody has to try it."""
+    width = state.choices.width[device]
+    variance = width * width
+    for part in range(variance.shape[0]):
+        if part != state.physics.front_part and part != state.physics.server_part:
+            unseen = state.ridge * state.norm[device, part] ** 2 > UNSEEN
+            variance[part] = np.where(unseen, 0.0, variance[part])
+    high = mean + np.sqrt(over_parts(variance))
     result: BoolArray = high <= TOO_MUCH * high[best]
     return result
-
-
-def observable(state: LearnerState, device: int) -> Array:
-    """(parts, choices) variance of what is expected; none of a link where nothing like it was ever
-    observed. Where no exchanges are timed somebody has to try it."""
-    variance: Array = state.choices.width[device] ** 2
-    front, server = state.physics.front_part, state.physics.server_part
-    for part in range(state.rows.shape[0]):
-        if part != front and part != server:
-            leverage = state.norm[device, part] ** 2 * share(state.mean[device, part])
-            variance[part] = np.where(leverage <= EXTRAPOLATED, variance[part], 0.0)
-    return variance
 
 
 def mature(state: LearnerState, device: int, beyond: float) -> bool:
@@ -355,17 +354,20 @@ def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> Boo
     """Choices that may take, one standard deviation included, `TOO_MUCH` times as long until they
     reach the server alone as the surest choice is expected to take in all: a link is not tried
     because it is uncertain. Exchanges that are timed for their own sake say more about it, at less
-    cost."""
+    cost. Where there are none, and nothing is known of it at all, somebody has to try."""
     physics = state.physics
     front, server = physics.front_part, physics.server_part
     if front < 0:
         return np.zeros(mean.shape[0], dtype=np.bool_)
-    width = state.choices.width[device]
-    surest = (mean + np.sqrt(over_parts(width * width)) + barred).argmin()
+    variance = state.choices.width[device] ** 2
+    surest = (mean + np.sqrt(over_parts(variance)) + barred).argmin()
     way = over_parts(state.mean[device]) - state.mean[device, server]
-    open_ = observable(state, device)
-    open_[front] = open_[server] = 0.0
-    far: BoolArray = way + np.sqrt(over_parts(open_)) > TOO_MUCH * mean[surest]
+    open_ = np.zeros_like(mean)
+    for part in range(state.rows.shape[0]):
+        if part != front and part != server:
+            leverage = state.norm[device, part] ** 2 * share(state.mean[device, part])
+            open_ = open_ + np.where(leverage <= EXTRAPOLATED, variance[part], 0.0)
+    far: BoolArray = way + np.sqrt(open_) > TOO_MUCH * mean[surest]
     far[surest] = False
     return far
 
