@@ -26,7 +26,7 @@ def main() -> None:
         curve = np.mean([run.regret_curve() for run in runs], axis=0)[::25] / 1e3
         axes.plot(np.arange(len(curve)) * 25, curve, label=POLICIES[policy].title)
     axes.set(xlabel="inferences by 25 devices", ylabel="cumulative regret (s)")
-    axes.set_yscale("symlog", linthresh=0.01)
+    axes.set_yscale("symlog", linthresh=1e-4)
     axes.set_ylim(0, 100)
     axes.legend(frameon=False, ncols=2, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.52))
     axes.spines[["top", "right"]].set_visible(False)
