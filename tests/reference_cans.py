@@ -526,6 +526,7 @@ class Part:
     bends: bool = False
     suspect: bool = False  # of that, before anything shows it: not the link
     tau: float = 0.0  # spread of the choices about the line
+    personal: float = 0.0  # spread of the device's choices about those of its pool
     suspected: float = 0.5  # the spread to reckon with
     scatter: np.ndarray | None = None  # sigma of every choice that residuals are judged by
     tested: int = 0  # observations when that was last looked into
@@ -566,7 +567,7 @@ class Part:
         if self.theta is None or self.sigma == 0 or worth(self.copy) < len(x) + 5:
             return abs(y), 0.0
         expected = self.theta @ x
-        if choice is not None and self.tau > 0:
+        if choice is not None and self.deviates:
             expected = self.mean[choice]
         sigma = self.sigma if choice is None else max(self.sigma, self.scatter[choice])
         z = (y - expected) * sqrt(importance(expected)) / sigma
@@ -666,9 +667,59 @@ class Part:
             self.tau = 0.0
             self.estimate_line(rows, theta, sigma, variance)
             self.divisor, self.unlike = told
+        if mature:
+            self.individualise(rows, due)
+        else:
+            self.personal = 0.0
         if mature and due:
             self.suspected = max(suspicion(self), 0.01)
         return due
+
+    @property
+    def deviates(self):
+        return self.tau > 0 or self.personal > 0
+
+    def individualise(self, rows, due):
+        """Step 10: what the device's own averages say of every choice."""
+        if not due and self.personal == 0:
+            return
+        count, kappa = len(self.x), self.numbers.kappa
+        own, total, _ = by_choice(self.own, count)
+        seen = [
+            p
+            for p in range(count)
+            if own[p] >= 1.5 and self.mean[p] > 0 and self.scatter is not None and self.scatter[p]
+        ]
+        if len(self.own) >= self.observed() or not seen:
+            self.personal = 0.0
+            return
+        apart, noise, open_ = np.zeros(count), np.ones(count), np.zeros(count)
+        for p in np.flatnonzero(self.mean > 0):
+            open_[p] = (self.width[p] / kappa / self.mean[p]) ** 2
+        for p in seen:
+            apart[p] = total[p] / own[p] / self.mean[p] - 1
+            noise[p] = self.scatter[p] ** 2 / importance(self.mean[p]) / own[p] / self.mean[p] ** 2
+        if due:
+            freedom = np.maximum(by_choice(rows, count)[0] - 1, 0.0).sum() + 2
+            best, self.personal = 4.0, 0.0
+            for spread in SPREADS:
+                gain = 0.0
+                for p in seen:
+                    v, square = noise[p] + open_[p], apart[p] ** 2
+                    more = v + spread**2
+                    student = log(1 + square / (freedom * v)) - log(1 + square / (freedom * more))
+                    gain += ((freedom + 1) * student - log(1 + spread**2 / v)) / 2
+                if gain > best:
+                    best, self.personal = gain, spread
+        if self.personal == 0:
+            return
+        prior = open_ + self.personal**2
+        gain = np.array(
+            [prior[p] / (prior[p] + noise[p]) if p in seen else 0 for p in range(count)]
+        )
+        self.mean = self.mean * (1 + gain * apart)
+        self.width = kappa * np.sqrt(prior * (1 - gain)) * self.mean
+        self.lower = np.maximum(self.mean - self.width, 0.0)
 
     def differing(self, rows, unlike):
         """The spread of the devices that its pace is shrunk by."""
@@ -799,7 +850,7 @@ def lower_bounds(parts):
     known = max(part.observed() for part in parts if part.suspect)
     hoped = [hope(part, known) * np.maximum(part.mean - part.lower, 0.0) for part in parts]
     expected = sum(np.maximum(part.mean, part.lower) for part in parts)
-    if all(part.tau == 0 for part in parts):
+    if not any(part.deviates for part in parts):
         return expected - sum(hoped)
     own = max(len(part.own) for part in parts if part.suspect)
     return expected - min(own / 15, 1.0) * np.sqrt(sum(each**2 for each in hoped))
@@ -831,7 +882,7 @@ def too_far(parts, mean, scores):
 def choose(parts, viable, allowed):
     lower, mean = lower_bounds(parts), sum(part.mean for part in parts)
     scores = np.where(allowed, lower + 0.01 * mean, inf)
-    if any(part.tau > 0 for part in parts):
+    if any(part.deviates for part in parts):
         best = np.where(allowed, mean, inf).argmin()
         scores = np.where(affordable(parts, mean, best), scores, inf)
     elif parts[SERVER].mean[0] <= parts[FRONT].mean[-1]:
@@ -903,6 +954,9 @@ def outlook(part):
     """Expected latency of every choice with the suspected spread, its variance, and the noise of
     one observation."""
     tau, variance = suspicion(part), max(part.sigma**2, 1e-12)
+    if part.personal > 0:
+        noise = np.where(part.mean > 0, part.sigma**2 / importance(part.mean), 0.0)
+        return part.mean, (part.width / part.numbers.kappa) ** 2, noise
     number, total, _ = by_choice(part.copy + part.buffer, len(part.mean))
     noise = variance / importance(part.mean)
     left = noise / (noise + tau**2 * (part.mean**2 + 1) * number)
@@ -930,9 +984,9 @@ def misleading(server):
 def look(parts, pick, allowed):
     """The choice of which a look saves most beyond what it costs, or `pick`."""
     bending = [part for part in parts if part.suspect]
-    outlooks = [outlook(part) for part in parts if part.suspect or part.tau > 0]
+    outlooks = [outlook(part) for part in parts if part.suspect or part.deviates]
     inferences = max(part.observed() for part in bending)
-    certain = [part.mean for part in parts if not part.suspect and part.tau == 0]
+    certain = [part.mean for part in parts if not part.suspect and not part.deviates]
     mean = sum(certain) + sum(each[0] for each in outlooks)
     variance, noise = (sum(each[i] for each in outlooks) for i in (1, 2))
     best = max(mean[pick], seen_of(parts)[pick])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from cans.simulation.engines.compiled import compiled_functions
 from cans.simulation.run import play_fleet
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.named import WORLDS, make_world
+from cans.simulation.worlds.trace import trace_world
 from cans.simulation.worlds.world import Noise, World
 
 CANS = POLICIES["cans"]
@@ -67,6 +69,12 @@ def by_the_engines(world: World, episode: Episode, policy, immediate: bool = Tru
 @pytest.mark.parametrize("name", WORLDS)
 def test_equals_the_reference_in_every_world(name) -> None:
     check_picks(make_world(name, "resnet50", 6), 150, seed=5)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("name", ["vit_b16-96", "mobilenet_v2"])
+def test_equals_the_reference_where_devices_differ_by_choice(name) -> None:
+    check_picks(trace_world(Path(name), 6), 300, seed=5)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -97,6 +97,9 @@ class ByChoice(NamedTuple):
     suspected: Array  # (devices, parts)           spread to reckon with where none was found
     scatter: Array  # (devices, parts, choices)    standard deviation that residuals are judged by
     width: Array  # (devices, parts, choices)      standard deviation of the expected latency, ms
+    personal: Array  # (devices, parts)            of the device's choices about those of its pool
+    factor: Array  # (devices, parts, choices)     what the device takes, over what its pool expects
+    unsure: Array  # (devices, parts, choices)     standard deviation of that, a share of latency
     tested: Array  # (devices, parts)              observations when that was last looked into
     seen: Array  # (devices, choices)              what was seen of every choice then, ms ...
     least: Array  # (devices, choices)             ... and what it surely takes
@@ -239,6 +242,9 @@ def _by_choice(
         suspected=np.full((devices, parts), LARGEST),
         scatter=np.zeros((devices, parts, choices)),
         width=np.zeros((devices, parts, choices)),
+        personal=np.zeros((devices, parts)),
+        factor=np.ones((devices, parts, choices)),
+        unsure=np.zeros((devices, parts, choices)),
         tested=np.zeros((devices, parts)),
         seen=np.zeros((devices, choices)),
         least=np.zeros((devices, choices)),

@@ -34,6 +34,7 @@ from cans.learning.arithmetic.estimating import (
 from cans.learning.arithmetic.linear import inverse_root, norms, squared, times
 from cans.learning.arithmetic.nonnegative import nonnegative_theta
 from cans.learning.arithmetic.observing import PRIOR_RUNS, PRIOR_SHARE
+from cans.learning.arithmetic.personal import individualise
 
 ALIKE = 1.0 + 1e-9
 """Choices that were seen equally often are known equally well, however that is rounded."""
@@ -56,6 +57,10 @@ def look_into_choices(state: LearnerState, device: int) -> None:
                 choices.spread[device, part] = 0.0
             elif due or choices.spread[device, part] > 0.0:
                 bend(state, device, part, due)
+            if known:
+                individualise(state, device, part, due)
+            else:
+                choices.personal[device, part] = 0.0
             if known and due:
                 suspected = suspicion(state, device, part)
                 choices.suspected[device, part] = max(suspected, LEAST_SPREAD)

@@ -214,9 +214,16 @@ def spread_of(sums: Array, mean: Array, norm: Array, variance: Array, every: flo
     left = np.where(seen, 1.0 - np.minimum(sums[0] * norm * norm, 1.0), 0.0)
     left = np.where(left < 0.01, 0.0, left)
     apart = (np.maximum(sums[1] / weight, 0.0) - mean) ** 2 * worth
+    return likeliest_spread(apart, noise, FLOOR_MS, left, freedom)
+
+
+def likeliest_spread(apart: Array, noise: Array, unit: float, left: Array, freedom: float) -> float:
+    """The likeliest of `SPREADS`, or 0 if the evidence is weak: `apart` are squared distances of
+    averages from what was expected, `noise` their variance without a spread, `unit` what a spread
+    of 1 is on their scale, `left` the share of each that counts, `freedom` that of the noise."""
     best, found = EVIDENCE, 0.0
     for spread in SPREADS:
-        prior = (FLOOR_MS * spread) ** 2
+        prior = (unit * spread) ** 2
         odd, usual = apart / (freedom * noise), apart / (freedom * (prior + noise))
         gain = (freedom + 1.0) * np.log((1.0 + odd) / (1.0 + usual))
         gain = gain - left * np.log(1.0 + prior / noise)
@@ -329,6 +336,12 @@ def affordable(state: LearnerState, device: int, mean: Array, best: int) -> Bool
     high = mean + np.sqrt(over_parts(variance))
     result: BoolArray = high <= TOO_MUCH * high[best]
     return result
+
+
+def deviates(state: LearnerState, device: int) -> bool:
+    """Whether choices of some part deviate from their line, or the device from its pool."""
+    choices = state.choices
+    return bool(choices.spread[device].max() > 0.0 or choices.personal[device].max() > 0.0)
 
 
 def mature(state: LearnerState, device: int, beyond: float) -> bool:

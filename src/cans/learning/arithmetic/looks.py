@@ -66,7 +66,8 @@ def look(state: LearnerState, device: int, pick: int, charge: Array, allowed: Bo
     mean = state.mean[device].sum(axis=0) + charge
     variance, noise = np.zeros_like(mean), np.zeros_like(mean)
     for part in range(state.rows.shape[0]):
-        if choices.suspect[part] or choices.spread[device, part] > 0.0:
+        deviating = choices.spread[device, part] > 0.0 or choices.personal[device, part] > 0.0
+        if choices.suspect[part] or deviating:
             expected, open_, every = outlook(state, device, part)
             mean = mean - state.mean[device, part] + expected
             variance, noise = variance + open_, noise + every
@@ -127,6 +128,9 @@ def outlook(state: LearnerState, device: int, part: int) -> tuple[Array, Array, 
     it alone; here its choices have a say, as far as their observations tell deviation from noise.
     """
     choices, expected = state.choices, state.mean[device, part]
+    if choices.personal[device, part] > 0.0:
+        noise = state.physics.deviation[device, part] ** 2 / share(expected)
+        return expected, choices.width[device, part] ** 2, np.where(expected > 0.0, noise, 0.0)
     spread = suspicion(state, device, part)
     every = max(state.physics.deviation[device, part] ** 2, 1e-12)
     sums = choices.synced[device, part] + choices.local[device, part]

@@ -11,6 +11,7 @@ from cans.learning.arithmetic.bending import look_into_choices
 from cans.learning.arithmetic.deviations import (
     TOO_MUCH,
     affordable,
+    deviates,
     most_observed,
     most_observed_itself,
     too_far,
@@ -88,7 +89,7 @@ def charged_scores(state: LearnerState, device: int, charge: Array, allowed: Boo
         else:
             barred = barred_still(state, device, low, mean, barred, offered)
     if state.choices.used:
-        if state.choices.spread[device].max() > 0.0:
+        if deviates(state, device):
             best = int(np.where(offered, mean, np.inf).argmin())
             considered = offered & affordable(state, device, mean, best)
             barred = np.where(considered, 0.0, np.inf)
@@ -123,7 +124,7 @@ def lower_bounds(state: LearnerState, device: int) -> Array:
     below = np.maximum(state.mean[device] - physics.low[device], 0.0)
     hoped = hope(state, device) * below
     expected, bounds = over_parts(physics.low[device] + below), over_parts(hoped)
-    if state.choices.spread[device].max() > 0.0:
+    if deviates(state, device):
         bounds = np.sqrt(over_parts(hoped * hoped))
     result: Array = expected - bounds
     return result
@@ -141,7 +142,7 @@ def hope(state: LearnerState, device: int) -> Array:
     known = max(most_observed(state, device), HOPEFUL)
     seen = state.choices.synced[device, :, 0] + state.choices.local[device, :, 0]
     share: Array = np.where(seen <= HARDLY_SEEN, 1.0, sqrt(HOPEFUL / known))
-    if state.choices.spread[device].max() > 0.0:
+    if deviates(state, device):
         share *= min(most_observed_itself(state, device) / SETTLED_IN, 1.0)
     return share
 

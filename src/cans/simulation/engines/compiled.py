@@ -30,6 +30,7 @@ from cans.learning.arithmetic import (
     looks,
     nonnegative,
     observing,
+    personal,
     pooling,
     scoring,
 )
@@ -42,6 +43,7 @@ COMPILED = (
     deviations,
     observing,
     estimating,
+    personal,
     bending,
     scoring,
     looks,

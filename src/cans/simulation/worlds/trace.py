@@ -4,6 +4,9 @@ What was never measured for a type is not a choice for it. Where rows carry a sh
 an input of one of the shapes, all as often, and the rows of the learner's table are those of that
 shape. Where they carry a round from which they hold, they take the place of all earlier rows of
 their device type and network, for the oracle and the measurements alike.
+
+Small exchanges that devices time for their own sake were not measured. What they would take is read
+off the links that were: the line through their latencies over the bytes sent.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from cans.errors import InputError
-from cans.learning.arithmetic.arrays import Array
-from cans.learning.table import PartitionTable
+from cans.learning.arithmetic.arrays import Array, IntArray
+from cans.learning.table import PROBE_BYTES, PartitionTable
 from cans.simulation.worlds.trace_file import (
     MEASURED,
+    USUAL,
     WORK,
     Key,
     Row,
@@ -27,7 +31,7 @@ from cans.simulation.worlds.trace_file import (
     find_trace,
     read_trace,
 )
-from cans.simulation.worlds.world import World
+from cans.simulation.worlds.world import Noise, World
 
 
 def trace_world(path: Path, devices: int) -> World:
@@ -51,8 +55,13 @@ def trace_world(path: Path, devices: int) -> World:
 
     by_size = sorted(shapes, key=lambda shape: (size(shape), shape))
     largest = features[by_size[-1]]
+    most = max(each["bytes"] for each in largest)
+    by_bytes = columns["link"] == USUAL["link"] and most > 0
+    probe = np.array([[size / most, 1.0] for size in PROBE_BYTES]) if by_bytes else None
     worlds = [
-        _world(path, devices, rows, points, shape, _scaled(features[shape], largest, columns))
+        _world(
+            path, devices, rows, points, shape, _scaled(features[shape], largest, columns), probe
+        )
         for shape in by_size
     ]
     return replace(worlds[-1], sizes=tuple(worlds) if len(worlds) > 1 else ())
@@ -79,6 +88,7 @@ def _world(
     points: list[str],
     shape: str,
     features: dict[str, Array],
+    probe: Array | None,
 ) -> World:
     """The world of one shape, with the features of every point."""
     types = sorted({key.device_type for key in rows})
@@ -89,7 +99,7 @@ def _world(
         front=features["front"],
         link=features["link"],
         server=features["server"],
-        probe=None,
+        probe=probe,
         digest=f"trace:{path.name}",
         version="trace",
         scaled=True,
@@ -106,6 +116,10 @@ def _world(
             count[where] = len(found)
             samples[where][: len(found)] = [[row[name] for name in MEASURED] for row in found]
     expected = samples.sum(axis=2) / np.maximum(count, 1)[..., None]
+    timed = np.zeros((len(samples), 2))
+    if probe is not None:
+        sent = features["link"][:, 0] / probe[0, 0]  # in units of the smallest exchange
+        timed = np.array([_line(sent, links) for links in expected[..., 1]])
     place_of = np.arange(devices) % len(places)
     return World(
         name="trace",
@@ -119,12 +133,43 @@ def _world(
         link_ms=expected[..., 1],
         link_fixed_ms=np.zeros(len(points)),
         server_ms=expected[..., 2],
-        probe_ms=np.zeros((len(samples), 2)),
+        probe_ms=timed,
         allowed=count > 0,
+        noise=Noise.LOGNORMAL,
+        noise_level=_scatter(samples[..., 1], count, expected[..., 1]),
         samples=samples,
         sample_count=count,
         starts=tuple(starts),
     )
+
+
+def _line(sent: Array, milliseconds: Array) -> tuple[float, float]:
+    """(per unit sent, fixed) milliseconds of the line through these links that is nearest to them
+    as a share of each, neither negative; zeros where nothing was sent."""
+    used = milliseconds > 0
+    x, y = sent[used] / milliseconds[used], 1.0 / milliseconds[used]
+    if not used.any():
+        return 0.0, 0.0
+    xx, xy, yy = float(x @ x), float(x @ y), float(y @ y)
+    determinant = xx * yy - xy * xy
+    if determinant > 1e-9 * xx * yy:
+        slope = (x.sum() * yy - y.sum() * xy) / determinant
+        fixed = (y.sum() * xx - x.sum() * xy) / determinant
+        if slope >= 0 and fixed >= 0:
+            return float(slope), float(fixed)
+    alone = (float(x.sum() / xx) if xx > 0 else 0.0, 0.0), (0.0, float(y.sum() / yy))
+    return min(alone, key=lambda each: float(((each[0] * x + each[1] * y - 1.0) ** 2).sum()))
+
+
+def _scatter(samples: Array, count: IntArray, mean: Array) -> float:
+    """How links scatter about their mean, a share of it: the median over places and points that
+    were measured more than once; 0 where none was."""
+    measured = np.arange(samples.shape[2]) < count[..., None]
+    squares = np.where(measured, (samples - mean[..., None]) ** 2, 0.0).sum(axis=2)
+    often = (count > 1) & (mean > 0)
+    if not often.any():
+        return 0.0
+    return float(np.median(np.sqrt(squares[often] / (count[often] - 1)) / mean[often]))
 
 
 def _in_force(
