@@ -1011,6 +1011,14 @@ def look(parts, pick, allowed):
     return best
 
 
+def leaves_server_little(x, p):
+    return not x[p].any() or any(x[p] < 0.5 * x[0])
+
+
+def leaves_device_little(x, p):
+    return all(x[p, j] < 0.5 * x[-1, j] for j in range(x.shape[1]) if x[-1, j] > 0)
+
+
 def worth_a_try(parts, viable, lower, mean):
     """Which of those left out may be chosen all the same."""
     width = sum(part.width for part in parts)
@@ -1041,6 +1049,7 @@ def cans(
     numbers,
     immediate=True,
     allowed=None,
+    raw=(0,),
 ):
     """Picks and, for each round, how many uploads it made.
 
@@ -1053,6 +1062,7 @@ def cans(
     offline      for each device a list of (p, front-end latency)
     served       of the server by itself a list of (p, back-end latency)
     allowed      (m, p) -> whether device m may make choice p at all; None: all may
+    raw          the choices that send the raw input
     """
     viable = numbers.viable or viable_choices(x[FRONT], x[LINK])[0]
     everything = np.ones(len(x[FRONT]), dtype=bool)
@@ -1127,6 +1137,43 @@ def cans(
 
     picks, uploads = [], []
     last = len(x[FRONT]) - 1
+    ran, worked = [0.0] * len(devices), 0.0  # when a device, the server last did most of the work
+
+    def changed(front):
+        return front.epoch > 0 or front.apart
+
+    def tell(m, part, i, time):
+        part.start_upload()
+        if immediate:
+            sent = part.send(pool(m, i), time)
+            uploads[-1] += 1
+            if pool(m, i).epoch == part.epoch:
+                part.copy, part.heard = part.copy + sent, max(time, part.heard)
+
+    def contact(m, time):
+        """Uploads that wait travel with a request."""
+        for i, part in enumerate(devices[m]):
+            if part.on_its_way is not None:
+                part.send(pool(m, i), time)
+                part.adopt(pool(m, i))
+                uploads[-1] += 1
+
+    def beside(t, m, p, concerned):
+        """A choice for which nobody waits."""
+        parts, latencies = devices[m], measure(t, p)
+        for i in concerned:
+            parts[i].observe(x[i][p], latencies[i], p)
+            parts[i].heard = max(float(t), parts[i].heard)
+        if p == last and changed(parts[FRONT]):
+            ran[m] = float(t)
+        due = [parts[i].upload_is_due() for i in concerned]
+        for i, is_due in zip(concerned, due, strict=True):
+            waits = parts[i].on_its_way is not None
+            if is_due or (numbers.events and any(due) and not parts[i].bends and not waits):
+                tell(m, parts[i], i, float(t))
+            elif numbers.events and p != last and not waits:
+                pool(m, i).unsurprised()
+
     for t, m in enumerate(active):
         parts, time = devices[m], float(t)
         uploads.append(arrived if t == 0 else 0)
@@ -1135,16 +1182,15 @@ def cans(
         estimate(parts)
         p = choose(parts, can_win[m], may[m])
         picks.append(p)
-        for i, part in enumerate(parts):  # with delivery `next-contact`
-            if part.on_its_way is not None and p != last:
-                part.send(pool(m, i), time)
-                part.adopt(pool(m, i))
-                uploads[-1] += 1
+        if p != last:
+            contact(m, time)  # with delivery `next-contact`
         latencies = measure(t, p)
         for i, part in enumerate(parts):
             part.observe(x[i][p], latencies[i], p)
             if x[i][p].any():
                 part.heard = max(time, part.heard)
+        if changed(parts[FRONT]) and not leaves_device_little(x[FRONT], p):
+            ran[m] = time
         observed = [x[i][p].any() or not numbers.events for i in range(len(parts))]
         told = numbers.events and any(
             part.upload_is_due() for part, some in zip(parts, observed, strict=True) if some
@@ -1160,10 +1206,19 @@ def cans(
                 if numbers.events and seen and part.on_its_way is None:
                     pool(m, i).unsurprised()
                 continue
-            part.start_upload()
-            if immediate:
-                sent = part.send(pool(m, i), time)
-                uploads[-1] += 1
-                if pool(m, i).epoch == part.epoch:
-                    part.copy, part.heard = part.copy + sent, max(time, part.heard)
+            tell(m, part, i, time)
+        idle = leaves_device_little(x[FRONT], p) and time - ran[m] > numbers.probe_after
+        if changed(parts[FRONT]) and idle:
+            estimate(parts)
+            beside(t, m, last, [FRONT])
+        light = leaves_server_little(x[SERVER], p)
+        if parts[SERVER].epoch > 0 and light and time - worked > numbers.probe_after:
+            estimate(parts)
+            soonest = min(raw, key=lambda c: parts[FRONT].mean[c] + parts[LINK].mean[c])
+            if may[m][soonest]:
+                contact(m, time)
+                beside(t, m, soonest, [LINK, SERVER])
+                worked = time
+        elif not light:
+            worked = time
     return picks, uploads

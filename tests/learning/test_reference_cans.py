@@ -18,6 +18,7 @@ from cans.simulation.engines import reference as object_loop
 from cans.simulation.engines.arrays import lay_out, new_record
 from cans.simulation.engines.compiled import compiled_functions
 from cans.simulation.run import play_fleet
+from cans.simulation.worlds.drift import Step, Steps
 from cans.simulation.worlds.episode import Episode
 from cans.simulation.worlds.named import WORLDS, make_world
 from cans.simulation.worlds.trace import trace_world
@@ -53,6 +54,7 @@ def by_the_reference(world: World, episode: Episode, numbers, immediate: bool = 
         numbers,
         immediate,
         [world.allowed[place] for place in world.place_of],
+        np.flatnonzero(np.equal(table.point_of, 0)).tolist(),
     )
 
 
@@ -84,6 +86,17 @@ def test_equals_the_reference_when_uploads_wait(name) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("factors", [(20.0, 1.0, 1.0), (1.0, 1.0, 300.0)])
+@pytest.mark.parametrize("name", ["layered", "codecs"])
+@pytest.mark.parametrize("immediate", [True, False])
+def test_equals_the_reference_when_something_is_slow_for_a_while(name, factors, immediate) -> None:
+    drift = Steps((Step(100, 200, factors),))
+    world = replace(make_world(name, "resnet50", 6), drift=drift)
+    trials = check_picks(world, 300, seed=5, immediate=immediate)
+    assert trials > 0, "otherwise this says nothing of them"
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("name", ["layered", "bent-1", "accelerator"])
 def test_equals_the_reference_where_not_all_is_allowed(name) -> None:
     world = make_world(name, "resnet50", 6)
@@ -108,7 +121,8 @@ def test_equals_the_reference_when_everything_is_told(immediate) -> None:
 
 def check_picks(
     world: World, rounds: int, seed: int, numbers=DEFAULTS, immediate: bool = True
-) -> None:
+) -> int:
+    """Picks and uploads are the same three times; returns how often something idle was used."""
     policy = replace(
         CANS,
         physical=replace(CANS.physical, kappa=numbers.kappa),
@@ -123,9 +137,12 @@ def check_picks(
     )
     episode = world.episode(rounds, seed, 5, offline_whole=True)
     picks, uploads = by_the_reference(world, episode, numbers, immediate)
-    for record in by_the_engines(world, episode, policy, immediate):
+    records = by_the_engines(world, episode, policy, immediate)
+    for record in records:
         assert record.picks.tolist() == picks
         assert record.uploads.tolist() == uploads
+    assert records[0].trials == records[1].trials
+    return int(records[0].trials[0])
 
 
 @pytest.mark.usefixtures("compiled")

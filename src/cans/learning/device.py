@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from cans.learning.arithmetic import choosing, linear, scoring
+from cans.learning.arithmetic import choosing, idle, linear, scoring
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state
 from cans.learning.choice import Choice, Context, Latencies
@@ -26,10 +26,6 @@ _NO_NORMALS = np.zeros(0)
 
 SOONER, FASTER_BY = 0.1, 0.5
 """A server that answers in less than half the expected time is asked again ten times as soon."""
-
-MOST_WORK = 0.5
-"""Whoever has the server do this share of the model, of every kind of work, knows how it does."""
-
 
 LASTING = 20.0
 """Observations of its own that a device must have made at its present pace to be another one."""
@@ -201,6 +197,8 @@ class DeviceLearner:
             elif self._state.events[part.number]:
                 continue  # that its pool has grown meanwhile is no reason to tell of it
             heard.append(part)
+        if latencies.front is not None:
+            idle.note_run(self._state, 0, index, time)
         due = [part for part in heard if part.wants_upload()]
         if not due:
             return ()
@@ -225,17 +223,18 @@ class DeviceLearner:
             self._hopeful = latency < FASTER_BY * float(self._state.mean[0, number, index])
 
     def is_light(self, row: int) -> bool:
-        """Whether a choice leaves the server so little that its time says nothing of the rest:
-        less than half, of some kind of work, of what the raw input does."""
+        """Whether a choice leaves the server so little that its time says nothing of the rest."""
         return self._light[row]
 
     def _light_choices(self) -> list[bool]:
         part = self._parts.get("server")
         if part is None:
             return [True] * self.table.choices
-        rows, told = self._state.rows[part.number], self._state.informative[part.number]
-        light: list[bool] = ((rows < MOST_WORK * rows[0]).any(axis=1) | ~told).tolist()
-        return light
+        state = self._state
+        return [
+            idle.tells_little_of_server(state, part.number, row)
+            for row in range(self.table.choices)
+        ]
 
     def wants_probe(self, time: float) -> bool:
         """Whether to time the smallest exchange of `table.probe`: this device stays local, and has
@@ -269,9 +268,19 @@ class DeviceLearner:
         """The choice that real work is sent with: the raw input, in the codec that is at the server
         soonest. What the server takes for it has no say in that: it is what is in doubt."""
         self.get_ready()
-        first = [row for row, point in enumerate(self.table.point_of[:-1]) if point == 0]
-        way = self._way
-        return min(first, key=lambda row: float(way[row])) if first else 0
+        return idle.soonest_at_server(self._state, 0, np.equal(self.table.point_of, 0))
+
+    def wants_own_run(self, time: float, row: int) -> bool:
+        """Whether to run the whole model here for its own sake, beside an answer made by a choice
+        (`row`): the front-end was found to have changed and has been idle since."""
+        every = self.policy.probe_after_s
+        return every < inf and idle.wants_own_run(self._state, 0, row, time, every)
+
+    def wants_server_run(self, time: float, row: int, worked: float) -> bool:
+        """The same of the server, which last did most of the work for anybody when it `worked`. For
+        servers where nobody waits; `wants_work` for those that tell their load."""
+        every = self.policy.probe_after_s
+        return every < inf and idle.wants_server_run(self._state, 0, row, worked, time, every)
 
     @property
     def newcomer(self) -> bool:

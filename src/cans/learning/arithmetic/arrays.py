@@ -75,6 +75,7 @@ class Physics(NamedTuple):
     stale: BoolArray  # (devices, parts)           an estimate is due
     pending: Array  # (devices, parts)             observations of its own since the last one
     scores: Array  # (devices, choices)            of the last estimate, where nobody waits
+    ran: Array  # (devices,)                       when it last ran most of the model itself
 
 
 class ByChoice(NamedTuple):
@@ -288,6 +289,7 @@ def no_physics() -> Physics:
         stale=np.zeros((0, 0), dtype=np.bool_),
         pending=series,
         scores=series,
+        ran=number,
     )
 
 

@@ -120,6 +120,7 @@ def _physics(
         stale=np.ones((devices, parts), dtype=np.bool_),
         pending=np.zeros((devices, parts)),
         scores=np.zeros((devices, choices)),
+        ran=np.zeros(devices),
     )
     mark_viable(physics, considered(table, policy.physical.codecs))
     return physics

@@ -20,6 +20,7 @@ from cans.live.clock import Clock
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.local import Abandoned
+from cans.live.device.own_run import OwnRun
 from cans.live.device.real_work import RealWork
 from cans.live.device.reporting.report import Report
 from cans.live.device.request import Requests
@@ -53,6 +54,7 @@ class Agent(Thread):
         usage: Usage,
         clock: Clock,
         work: RealWork,
+        own_run: OwnRun,
     ) -> None:
         super().__init__(name="cans-device", daemon=True)
         self._local = local
@@ -64,6 +66,7 @@ class Agent(Thread):
         self._usage = usage
         self._clock = clock
         self._work = work
+        self._own_run = own_run
         self._staying = Staying()
         self._last: Job | None = None
         self._playing: set[int] = set()  # requests that were begun, by identity
@@ -252,6 +255,7 @@ class Agent(Thread):
             self._work.offer(played.job, self._session.server)
         elif played.choice is not None:
             self._work.offer(played.job, played.server, played.choice.row)
+            self._own_run.offer(played.job, played.choice.row)
         self._session.tell()
 
     def _replied_late(self, played: Round, pending: Pending[InferReply]) -> None:
@@ -303,6 +307,7 @@ class Agent(Thread):
         """Answer what was begun, refuse the rest, learn what is there; what is on its way to a
         server, or from it, is given so long."""
         self._patience = seconds
+        self._own_run.close()
         self._turns.close()
         if self.is_alive():
             background.join_patiently(self)

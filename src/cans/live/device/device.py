@@ -30,6 +30,7 @@ from cans.live.device.agent import Agent
 from cans.live.device.experience import Experience
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
+from cans.live.device.own_run import OwnRun
 from cans.live.device.real_work import RealWork
 from cans.live.device.reporting.report import Report
 from cans.live.device.request import Requests
@@ -275,9 +276,13 @@ class Device:
             options, self._experience, self._contact, self._requests, self._hooks, self._clock,
             self._turns.leave_to_agent, self._session.deliver,
         )  # fmt: skip
+        own_run = OwnRun(
+            options, model, self._experience, self._hooks, self._clock,
+            self._requests.abandonment, self._turns.leave_to_agent, self._session.deliver,
+        )  # fmt: skip
         self._agent = Agent(
             options.local, self._turns, self._requests, self._session, self._experience,
-            self._hooks, Usage(model.executor, "front"), self._clock, work,
+            self._hooks, Usage(model.executor, "front"), self._clock, work, own_run,
         )  # fmt: skip
         self._agent.start()
 

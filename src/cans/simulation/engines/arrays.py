@@ -96,6 +96,7 @@ def lay_out(
             probe_per_ms=probe_per_ms,
             probe_bytes=np.array(PROBE_BYTES, dtype=np.float64) / PROBE_BYTES[0],
             link_part=link_part,
+            raw=np.array(table.point_of) == 0,
         ),
         truth=truth_of(world, policy),
         offline_rows=offline_rows,
@@ -138,6 +139,7 @@ def new_traffic(pool_of: IntArray) -> Traffic:
         refreshed=np.full(devices, -np.inf),
         tokens=np.zeros(devices),
         refilled=np.zeros(devices),
+        worked=np.zeros(1),
     )
 
 
@@ -168,6 +170,7 @@ def new_record(rounds: int, parts: int) -> Record:
         part_uploads=np.zeros(max(parts, 1), dtype=np.int64),
         part_downloads=np.zeros(max(parts, 1), dtype=np.int64),
         probes=np.zeros(1, dtype=np.int64),
+        trials=np.zeros(1, dtype=np.int64),
         ties=np.zeros(1, dtype=np.int64),
     )
 

@@ -20,6 +20,13 @@ from cans.learning.arithmetic.choosing import (
     must_not_stay_local,
 )
 from cans.learning.arithmetic.exchange import rides, upload_is_due
+from cans.learning.arithmetic.idle import (
+    note_run,
+    soonest_at_server,
+    tells_little_of_server,
+    wants_own_run,
+    wants_server_run,
+)
 from cans.learning.arithmetic.linear import accumulate, estimate, observe, wants_fleet_sync
 from cans.learning.arithmetic.observing import learn, observe_physically, unsurprised
 from cans.learning.arithmetic.pooling import acknowledge, send
@@ -311,14 +318,8 @@ def play(
         latency *= truth.report[device]
         for part in range(rules.parts):  # lines 6-9
             if state.informative[part, pick]:
-                explains = rules.explains[part]
-                explained = explains[0] * latency[0] + explains[1] * latency[1]
-                explained += explains[2] * latency[2]
-                state.heard[device, part] = max(time, state.heard[device, part])
-                if state.physics.used:
-                    observe_physically(state, device, part, pick, explained)
-                else:
-                    observe(state, device, part, pick, explained)
+                take(state, rules, device, part, pick, latency, time)
+        note_run(state, device, pick, time)
         told = tells(state, traffic, rules, device, pick)
         probed = pick == local and probe(state, rules, truth, episode, t, record)
         for part in range(rules.parts):  # lines 9-15
@@ -332,3 +333,100 @@ def play(
                 upload(state, pools, traffic, rules, device, part, time, record, t)
             elif state.events[part] and observed and (pick != local or part == rules.link_part):
                 unsurprised(pools.alarm[traffic.pool_of[device, part], part])
+        if state.physics.used and rules.probe_after < np.inf:
+            use_what_is_idle(state, pools, traffic, rules, truth, episode, record, t, pick)
+
+
+def take(
+    state: LearnerState,
+    rules: Rules,
+    device: int,
+    part: int,
+    choice: int,
+    latency: Array,
+    time: float,
+) -> None:
+    """Lines 7-8: a part learns from what it explains of three measured latencies."""
+    explains = rules.explains[part]
+    explained = explains[0] * latency[0] + explains[1] * latency[1]
+    explained += explains[2] * latency[2]
+    state.heard[device, part] = max(time, state.heard[device, part])
+    if state.physics.used:
+        observe_physically(state, device, part, choice, explained)
+    else:
+        observe(state, device, part, choice, explained)
+
+
+# --- beside an answer ----------------------------------------------------------------------------
+
+
+def use_what_is_idle(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    truth: Truth,
+    episode: Episode,
+    record: Record,
+    t: int,
+    pick: int,
+) -> None:
+    """After an answer: run the whole model here, or have the server do it, for their own sake."""
+    device, time, every = episode.active[t], float(t), rules.probe_after
+    local, server = truth.front_ms.shape[1] - 1, state.physics.server_part
+    if wants_own_run(state, device, pick, time, every):
+        refresh(state, device)
+        try_beside(state, pools, traffic, rules, truth, episode, record, t, local)
+    if wants_server_run(state, device, pick, traffic.worked[0], time, every):
+        refresh(state, device)
+        raw = soonest_at_server(state, device, rules.raw)
+        if truth.allowed[place_at(truth, episode, t), raw]:
+            if not rules.immediate:
+                deliver_waiting(state, pools, traffic, rules, device, time, record, t)
+            try_beside(state, pools, traffic, rules, truth, episode, record, t, raw)
+            traffic.worked[0] = time
+    elif server >= 0 and not tells_little_of_server(state, server, pick):
+        traffic.worked[0] = time
+
+
+def try_beside(
+    state: LearnerState,
+    pools: PoolState,
+    traffic: Traffic,
+    rules: Rules,
+    truth: Truth,
+    episode: Episode,
+    record: Record,
+    t: int,
+    choice: int,
+) -> None:
+    """Make a choice for which nobody waits, disturbed as this round is, and learn from it."""
+    device, time, told = episode.active[t], float(t), False
+    sent = choice != truth.front_ms.shape[1] - 1
+    latency = np.zeros(3)
+    measure(truth, episode, t, choice, latency)
+    latency *= truth.report[device]
+    for part in range(rules.parts):
+        if tried(state, part, choice, sent):
+            take(state, rules, device, part, choice, latency, time)
+            due = tells_of(state, device, part, True)
+            told = told or (due and can_tell(traffic, device, part))
+    if not sent:
+        note_run(state, device, choice, time)
+    for part in range(rules.parts):
+        if tried(state, part, choice, sent) and can_tell(traffic, device, part):
+            if tells_of(state, device, part, True) or (told and rides(state, part, choice)):
+                upload(state, pools, traffic, rules, device, part, time, record, t)
+            elif state.events[part] and sent:  # the server has seen it
+                unsurprised(pools.alarm[traffic.pool_of[device, part], part])
+    record.trials[0] += 1
+
+
+def tried(state: LearnerState, part: int, choice: int, sent: bool) -> bool:
+    """Whether a part is put to work: link and server by what is sent, the front-end by the rest."""
+    return bool(state.informative[part, choice]) and (part != state.physics.front_part) == sent
+
+
+def can_tell(traffic: Traffic, device: int, part: int) -> bool:
+    """Whether a part has a pool, and no upload to it waits."""
+    return bool(traffic.pool_of[device, part] >= 0 and not traffic.waiting[device, part])

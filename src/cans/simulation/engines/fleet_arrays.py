@@ -44,6 +44,7 @@ class Rules(NamedTuple):
     probe_per_ms: Array
     probe_bytes: Array  # (sizes,) in units of the smallest
     link_part: int  # -1: none
+    raw: BoolArray  # (choices,) True where the raw input is sent
 
 
 class Traffic(NamedTuple):
@@ -59,6 +60,7 @@ class Traffic(NamedTuple):
     refreshed: Array  # (devices,)  the round of the last pull
     tokens: Array  # (devices,)  for news that can wait: `exchange.Watcher`
     refilled: Array  # (devices,)
+    worked: Array  # (1,)  the round when the server last did most of the model's work
 
 
 class Record(NamedTuple):
@@ -75,4 +77,5 @@ class Record(NamedTuple):
     part_uploads: IntArray  # (parts,)
     part_downloads: IntArray  # (parts,)
     probes: IntArray  # (1,)
+    trials: IntArray  # (1,) of parts that were idle, beside an answer
     ties: IntArray  # (1,)

@@ -6,11 +6,11 @@ Slow and obvious, it is `--engine reference`; the compiled engine must agree wit
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.learning.arithmetic.exchange import Editions, Watcher
 from cans.learning.choice import Choice, Context, Latencies
 from cans.learning.device import DeviceLearner
@@ -122,8 +122,7 @@ def play(
         record.error_ms[t] = abs(choice.predicted_ms - total[pick])
 
         if pick != world.table.local:  # a waiting upload travels with this round's request
-            for upload in exchange.waiting.pop(device, []):
-                exchange.send(device, upload, time, adopts=True)
+            exchange.contact(device, time)
 
         latencies = measured_latency(sized, episode, t, pick, expected[:, pick], draw)
         record.latency_ms[t] = sum(latencies)
@@ -151,6 +150,19 @@ def play(
         else:
             exchange.uploaded(device, uploads, time, immediate)
             exchange.kept_quiet(learner, pick, probed, uploads)
+        for row in exchange.idle(device, pick, allowed, time):
+            learner.use_rows(sized.table)
+            sent = row != world.table.local
+            if sent:
+                exchange.contact(device, time)
+            measured = measured_latency(sized, episode, t, row, expected[:, row], draw)
+            front, link, service = (np.array(measured) * told[device]).tolist()
+            tried = Latencies(None, link, service) if sent else Latencies(front, None, None)
+            uploads = learner.observe(row, tried, time)
+            exchange.uploaded(device, uploads, time, immediate)
+            if sent:
+                exchange.kept_quiet(learner, row, False, uploads)
+            record.trials[0] += 1
     record.ties[0] = sum(learner.tied for learner in learners)
     return record
 
@@ -173,6 +185,7 @@ class Exchange:
         self._number = {part.name: i for i, part in enumerate(policy.parts)}
         self._editions = Editions(policy.ridge_of(hyperparameters))
         self._watchers: list[Watcher] = []
+        self._worked = 0.0  # when the server last did most of the model's work
 
     def begin(self) -> None:
         """Everyone has joined, and knows the pools as they are now."""
@@ -189,6 +202,26 @@ class Exchange:
         for key in watcher.due(float(self.frames[device])):
             watcher.told(key, self._version(key))
             self._receive(device, self.edge.download(key))
+
+    def contact(self, device: int, time: float) -> None:
+        """Uploads that wait travel with a request."""
+        for upload in self.waiting.pop(device, []):
+            self.send(device, upload, time, adopts=True)
+
+    def idle(self, device: int, pick: int, allowed: BoolArray, time: float) -> Iterator[int]:
+        """The choices to make beside an answer, of parts that were found to have changed and have
+        been idle since: the whole model here, the raw input for the server."""
+        learner = self._learners[device]
+        if learner.wants_own_run(time, pick):
+            learner.get_ready()
+            yield learner.table.local
+        if learner.wants_server_run(time, pick, self._worked):
+            row = learner.work_probe
+            if allowed[row]:
+                self._worked = time
+                yield row
+        elif not learner.is_light(pick):
+            self._worked = time
 
     def uploaded(
         self, device: int, uploads: Sequence[Upload], time: float, immediate: bool
