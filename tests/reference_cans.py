@@ -194,7 +194,7 @@ def spread_of_devices(rows, assumed, unlike, apart):
     return max(sqrt(max(square, unlike or 0.0)), 1.0 if apart else 0.0)
 
 
-def divisor(own, rows, line, variance, deviating, assumed, apart=False):
+def divisor(own, rows, line, variance, deviating, assumed, apart=False, dropped=0):
     """Step 8: the pace that what is told is divided by, and what is told of it."""
     if assumed == 0:
         return 1.0, None
@@ -207,7 +207,7 @@ def divisor(own, rows, line, variance, deviating, assumed, apart=False):
     noise = (about + 2 * variance) / (freedom + 2)
     if noise == 0:
         return 1.0, None
-    others = max(1 - len(own) / max(sum(row.count for row in rows), 1), 0.0)
+    others = max(1 - (len(own) + dropped) / max(sum(row.count for row in rows), 1), 0.0)
     above = precision = 0.0
     for p in np.flatnonzero(mine):
         average = total[p] / number[p] if number[p] else line[p]
@@ -248,16 +248,22 @@ def noise_of_choices(mean, number, total, squares, prior):
     return (about + 4 * common) / (freedom + 4), every
 
 
+def reference_of(mean, average):
+    """What the noise of a choice is a share of."""
+    return np.maximum(mean, average / 3)
+
+
 def likeliest_spread(mean, norm, weight, average, variance, every):
     best, found = 4.0, 0.0
-    freedom = np.maximum(weight / importance(mean) - 1, 0.0).sum() + 2
+    reference = reference_of(mean, average)
+    freedom = np.maximum(weight / importance(reference) - 1, 0.0).sum() + 2
     for tau in SPREADS:
         gain = 0.0
-        for p in np.flatnonzero(weight >= 1.5 * importance(mean)):
+        for p in np.flatnonzero(weight >= 1.5 * importance(reference)):
             left = 1 - min(weight[p] * norm[p] ** 2, 1.0)
             if left < 0.01:
                 continue
-            h = importance(mean[p])
+            h = importance(reference[p])
             v = max(variance[p], every) * h / weight[p]
             apart = h * (max(average[p], 0.0) - mean[p]) ** 2
             more = 9 * tau**2
@@ -507,6 +513,7 @@ class Part:
     slower: float = 0.0  # evidence that it has itself become so
     faster: float = 0.0
     apart: bool = False
+    dropped: int = 0  # rows of its own that no longer count, since it is
     on_its_way: int | None = None  # so many rows of the buffer
     awaited: int | None = None  # rows after a surprise until it tells more
     credit: float = 5.0  # surprises that it may tell
@@ -550,8 +557,9 @@ class Part:
         self.pending += 1
         self.stale |= self.pending >= 0.01 * len(self.own) or self.rarity(z) > 3
         self.credit = min(self.credit + 0.005, 5.0)
-        startling = self.credit >= 1 and self.rarity(z) > 4
-        self.credit -= startling
+        alone = self.observed() + 1 - len(self.own) - self.dropped < 5
+        startling = (self.credit >= 1 or alone) and self.rarity(z) > 4
+        self.credit = max(self.credit - startling, 0.0)
         ms = y / self.divisor
         unlike = None if choice is None else self.unlike
         row = Row(
@@ -581,6 +589,7 @@ class Part:
         self.slower = max(self.slower + min(rarity, 6.0) - 2.0, 0.0)
         self.faster = max(self.faster + min(-rarity, 4.0) - 1.0, 0.0)
         if self.slower > 11.0 or self.faster > 8.0:
+            self.dropped += len(self.own)
             self.own, self.slower, self.faster, self.apart = [], 0.0, 0.0, True
         believed = min(1.0, 5.0 / max(z, 5.0))  # also in the sums of its choice
         h = importance(expected)
@@ -638,7 +647,7 @@ class Part:
             self.epoch = pool.epoch
             self.buffer = self.buffer[: self.on_its_way or 0]
             self.own, self.awaited, self.tested, self.suspected = [], None, 0, 0.5
-            self.slower, self.faster, self.apart = 0.0, 0.0, False
+            self.slower, self.faster, self.apart, self.dropped = 0.0, 0.0, False, 0
             self.pace, self.divisor, self.unlike = 1.0, 1.0, None
         self.copy = pool.rows
         self.stale = True
@@ -661,7 +670,16 @@ class Part:
         line = self.x @ theta
         told = self.divisor, self.unlike  # as long as nothing is new of this part
         if self.stale or self.pending or self.tau > 0:
-            told = divisor(self.own, rows, line, variance, self.suspected, self.spread, self.apart)
+            told = divisor(
+                self.own,
+                rows,
+                line,
+                variance,
+                self.suspected,
+                self.spread,
+                self.apart,
+                self.dropped,
+            )
         known = mature and worth(self.copy) >= d + 20
         if not (known and self.estimate_bent(rows, theta, sigma, due, told[1])):
             self.tau = 0.0
@@ -690,7 +708,7 @@ class Part:
             for p in range(count)
             if own[p] >= 1.5 and self.mean[p] > 0 and self.scatter is not None and self.scatter[p]
         ]
-        if len(self.own) >= self.observed() or not seen:
+        if len(self.own) + self.dropped >= self.observed() or not seen:
             self.personal = 0.0
             return
         apart, noise, open_ = np.zeros(count), np.ones(count), np.zeros(count)
@@ -762,10 +780,11 @@ class Part:
             return np.array([sqrt(max(each @ inverse @ each, 0.0)) for each in x])
 
         mean = x @ theta
-        weight = number * importance(mean)
+        reference = reference_of(mean, average)
+        weight = number * importance(reference)
         s, n = (sums(rows, d)[i] for i in (2, 3))
         prior = 2 * 0.3**2 * s / n
-        noises, variance = noise_of_choices(mean, number, total, squares, prior)
+        noises, variance = noise_of_choices(reference, number, total, squares, prior)
         if due:
             self.tau = 0.0
             if noises.min() > 0:
@@ -774,15 +793,15 @@ class Part:
             return False
         if not self.suspect:  # what was timed is judged by the line that it is in
             self.estimate_line(rows, theta, sigma, noise(rows, theta))
-        left = noise_share(mean, weight, self.tau, noises)
+        left = noise_share(reference, weight, self.tau, noises)
         sigma, b = (x.T * (left * weight)) @ x, x.T @ (left * weight * average)
         theta = nonnegative(sigma, b, ridge)
         mean, norm = x @ theta, norms(sigma)
         line = mean
-        weight = number * importance(mean)
-        h = importance(mean)
-        left = noise_share(mean, weight, self.tau, noises)
-        open_ = 9 * self.tau**2 * left / importance(mean) + variance * (left * norm) ** 2
+        reference = reference_of(mean, average)
+        h = importance(reference)
+        left = noise_share(reference, number * h, self.tau, noises)
+        open_ = 9 * self.tau**2 * left / h + variance * (left * norm) ** 2
         width = np.where(x.any(axis=1), np.sqrt(open_), 0.0)
         mean = np.maximum(mean + np.where(seen, (average - mean) * (1 - left), 0.0), 0.0)
         if self.spread > 0:
@@ -792,7 +811,7 @@ class Part:
             above = (h * own_total * mean).sum() / variance + prior
             self.pace = max(above / ((h * own * mean**2).sum() / variance + prior), 0.05)
             self.divisor, self.unlike = divisor(
-                self.own, rows, line, variance, self.tau, self.spread, self.apart
+                self.own, rows, line, variance, self.tau, self.spread, self.apart, self.dropped
             )
         if self.suspect:
             self.theta, self.sigma = theta * self.pace, sqrt(variance)
@@ -1164,7 +1183,7 @@ def cans(
         for i in concerned:
             parts[i].observe(x[i][p], latencies[i], p)
             parts[i].heard = max(float(t), parts[i].heard)
-        if p == last and changed(parts[FRONT]):
+        if p == last:
             ran[m] = float(t)
         due = [parts[i].upload_is_due() for i in concerned]
         for i, is_due in zip(concerned, due, strict=True):
@@ -1189,7 +1208,7 @@ def cans(
             part.observe(x[i][p], latencies[i], p)
             if x[i][p].any():
                 part.heard = max(time, part.heard)
-        if changed(parts[FRONT]) and not leaves_device_little(x[FRONT], p):
+        if not leaves_device_little(x[FRONT], p):
             ran[m] = time
         observed = [x[i][p].any() or not numbers.events for i in range(len(parts))]
         told = numbers.events and any(
@@ -1207,12 +1226,13 @@ def cans(
                     pool(m, i).unsurprised()
                 continue
             tell(m, part, i, time)
-        idle = leaves_device_little(x[FRONT], p) and time - ran[m] > numbers.probe_after
-        if changed(parts[FRONT]) and idle:
+        patience = numbers.probe_after * (1 if changed(parts[FRONT]) else 10)
+        if leaves_device_little(x[FRONT], p) and time - ran[m] > patience:
             estimate(parts)
             beside(t, m, last, [FRONT])
         light = leaves_server_little(x[SERVER], p)
-        if parts[SERVER].epoch > 0 and light and time - worked > numbers.probe_after:
+        patience = numbers.probe_after * (1 if parts[SERVER].epoch > 0 else 10)
+        if light and time - worked > patience:
             estimate(parts)
             soonest = min(raw, key=lambda c: parts[FRONT].mean[c] + parts[LINK].mean[c])
             if may[m][soonest]:

@@ -78,7 +78,6 @@ class DeviceLearner:
             )
             for number, part in enumerate(policy.parts)
         }
-        self._light = self._light_choices()
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._allowed: BoolArray | None = None  # when last something was not, and the scores then
         self._allowed_scores: Array | None = None
@@ -115,7 +114,6 @@ class DeviceLearner:
         state.sums_at_zero[...] = rows.sums_at_zero
         state.sums_per_ms[...] = rows.sums_per_ms
         state.informative[...] = rows.informative
-        self._light = self._light_choices()
         if state.choices.used:
             state.choices.largest[0] = np.array_equal(state.rows, state.choices.rows)
         if state.physics.used:
@@ -127,6 +125,8 @@ class DeviceLearner:
             state.physics.source_count[...] = rows.physics.source_count
             state.physics.floor_by_source[...] = rows.physics.floor_by_source
             state.physics.columns[...] = rows.physics.columns
+            state.physics.idle_device[...] = rows.physics.idle_device
+            state.physics.idle_server[...] = rows.physics.idle_server
             state.physics.updates[...] = ANEW
             state.physics.stale[...] = True
             self.get_ready()
@@ -224,17 +224,8 @@ class DeviceLearner:
 
     def is_light(self, row: int) -> bool:
         """Whether a choice leaves the server so little that its time says nothing of the rest."""
-        return self._light[row]
-
-    def _light_choices(self) -> list[bool]:
-        part = self._parts.get("server")
-        if part is None:
-            return [True] * self.table.choices
-        state = self._state
-        return [
-            idle.tells_little_of_server(state, part.number, row)
-            for row in range(self.table.choices)
-        ]
+        physics = self._state.physics
+        return physics.server_part < 0 or bool(physics.idle_server[row])
 
     def wants_probe(self, time: float) -> bool:
         """Whether to time the smallest exchange of `table.probe`: this device stays local, and has
@@ -272,7 +263,7 @@ class DeviceLearner:
 
     def wants_own_run(self, time: float, row: int) -> bool:
         """Whether to run the whole model here for its own sake, beside an answer made by a choice
-        (`row`): the front-end was found to have changed and has been idle since."""
+        (`row`): the front-end has been idle for long, or since it was found to have changed."""
         every = self.policy.probe_after_s
         return every < inf and idle.wants_own_run(self._state, 0, row, time, every)
 

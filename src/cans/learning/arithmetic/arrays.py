@@ -60,9 +60,12 @@ class Physics(NamedTuple):
     watched: BoolArray  # (parts,)                 whether changes are looked for
     front_part: int  # for the test that the server is the faster one; -1: cannot be told
     server_part: int
+    idle_device: BoolArray  # (choices,)           the device has next to nothing to do ...
+    idle_server: BoolArray  # (choices,)           ... or the server: see `idle.py`
     own: Array  # (devices, parts, size)           everything this device observed itself
     alarm: Array  # (devices, parts, 2)            evidence of having become slower, and faster
-    apart: BoolArray  # (devices, parts)           it has changed, and its pool has not
+    apart: BoolArray  # (devices, parts)           it has changed, and its pool has not ...
+    dropped: Array  # (devices, parts)             ... and so many of its own no longer count
     pace: Array  # (devices, parts)                how many times its pool's average it takes
     divisor: Array  # (devices, parts)             the same, by which what it tells is divided
     unlike: Array  # (devices, parts, 2)           what it tells of that: see `deviations.differing`
@@ -274,9 +277,12 @@ def no_physics() -> Physics:
         watched=flag,
         front_part=-1,
         server_part=-1,
+        idle_device=flag,
+        idle_server=flag,
         own=np.zeros((0, 0, 0)),
         alarm=np.zeros((0, 0, 0)),
         apart=np.zeros((0, 0), dtype=np.bool_),
+        dropped=series,
         pace=series,
         divisor=series,
         unlike=np.zeros((0, 0, 0)),

@@ -18,6 +18,7 @@ from cans.learning.arithmetic.deviations import (
     mature,
     noise_of,
     note_slow,
+    reference_of,
     scattered,
     spread_of,
     suspicion,
@@ -77,25 +78,27 @@ def bend(state: LearnerState, device: int, part: int, due: bool) -> None:
     columns = rows[:, :size].T.copy()
     theta = physics.theta[device, part] / physics.pace[device, part]
     mean = times(rows, theta)
-    sums = weighted(seen, mean)
+    level = reference_of(seen, mean)
+    sums = weighted(seen, level)
     prior = PRIOR_RUNS * PRIOR_SHARE**2 * known[-3] / known[-2] if known[-2] > 0.0 else 0.0
-    noise, variance = noise_of(sums, mean, prior)
+    noise, variance = noise_of(sums, level, prior)
     root = physics.root[device, part, :size, :size].copy()
     if due:
         certain = norms(root, columns)
-        choices.spread[device, part] = spread_of(sums, mean, certain, noise, variance)
+        choices.spread[device, part] = spread_of(sums, mean, level, certain, noise, variance)
     spread = choices.spread[device, part]
     if spread <= 0.0:
         return
-    theta, root = redrawn(state, part, sums, unexplained(sums, mean, spread, noise))
+    theta, root = redrawn(state, part, sums, unexplained(sums, level, spread, noise))
     line = times(rows, theta)
-    sums = weighted(seen, line)
-    left = unexplained(sums, line, spread, noise)
-    width = doubt(line, norms(root, columns), left, spread, variance)
+    level = reference_of(seen, line)
+    sums = weighted(seen, level)
+    left = unexplained(sums, level, spread, noise)
+    width = doubt(level, norms(root, columns), left, spread, variance)
     width = np.where(state.informative[part], width, 0.0)
     mean = np.maximum(line + deviations(sums, line, left), 0.0)
     if physics.spread[part] > 0.0:
-        own = weighted(choices.own[device, part], line)
+        own = weighted(choices.own[device, part], level)
         explained, agreement = (own[0] * mean * mean).sum(), (own[1] * mean).sum()
         differ = spread_of_devices(state, device, part)
         physics.pace[device, part] = pace_from(explained, agreement, variance, differ)

@@ -37,6 +37,9 @@ REPEATED, EVIDENCE = 1.5, 4.0
 """Observations of a choice that must have more than this to speak against the line, and the
 log-likelihood that a spread must gain over none: no line is given up for an accident."""
 
+FAR_ABOVE = 3.0
+"""Times what a line expects that an average may take before the line says nothing of its noise."""
+
 RENEWED = 1.05
 """Growth of what is known of a part after which its choices are looked into anew."""
 
@@ -132,9 +135,18 @@ def share(mean: Array) -> Array:
     return result
 
 
-def weighted(sums: Array, mean: Array) -> Array:
+def weighted(sums: Array, level: Array) -> Array:
     """Sums of every choice with the weights that its observations have where this is expected."""
-    result: Array = sums * share(mean)
+    result: Array = sums * share(level)
+    return result
+
+
+def reference_of(seen: Array, mean: Array) -> Array:
+    """The latency that noise is a share of: what the line expects of a choice, but no less than a
+    third of its average. Where a line says next to nothing of a server that has become slow, its
+    usual scatter would otherwise be taken for noise that nothing can stand out from."""
+    average = seen[1] / np.where(seen[0] > 0.0, seen[0], 1.0)
+    result: Array = np.maximum(mean, average / FAR_ABOVE)
     return result
 
 
@@ -169,33 +181,35 @@ def common_noise(squares: Array, freedom: Array, variance: float) -> float:
     return float((squares.sum() + 2.0 * variance) / (freedom.sum() + 2.0))
 
 
-def noise_of(sums: Array, mean: Array, prior: float) -> tuple[Array, float]:
+def noise_of(sums: Array, level: Array, prior: float) -> tuple[Array, float]:
     """Noise variance of every choice, and of all observations alike; `sums` are `weighted`.
 
     It is read off how the observations of a choice scatter and, where they are few, off how those
     of all choices do: as a share of latency, or in milliseconds if that is likelier. There none
     counts for more than `COUNTED`: what is played most must not speak for what is not.
     """
-    weight, worth = np.where(sums[0] > 0.0, sums[0], 1.0), share(mean)
+    weight, worth = np.where(sums[0] > 0.0, sums[0], 1.0), share(level)
     squares = np.maximum(sums[2] - sums[1] * sums[1] / weight, 0.0)
     freedom = np.maximum(sums[0] / worth - 1.0, 0.0)
     variance = (squares.sum() + prior) / (freedom.sum() + 2.0)
     if variance <= 0.0 or sums[0].sum() <= 0.0:
-        return np.zeros_like(mean), 0.0
+        return np.zeros_like(level), 0.0
     counted = COUNTED / np.maximum(freedom, COUNTED)
     known = (counted * freedom).sum() + 2.0
     relative = ((counted * squares).sum() + prior) / known
     usual = sums[0].sum() / (sums[0] / worth).sum()
     fixed = worth * (((counted * squares / worth).sum() + prior / usual) / known)
     gain = counted * (freedom * np.log(relative / fixed) + squares / relative - squares / fixed)
-    common = np.full_like(mean, relative)
+    common = np.full_like(level, relative)
     if 0.5 * gain.sum() > LIKELIER:
         common = np.maximum(common, fixed)
     result: Array = (squares + OBSERVATIONS * common) / (freedom + OBSERVATIONS)
     return result, float(variance)
 
 
-def spread_of(sums: Array, mean: Array, norm: Array, variance: Array, every: float) -> float:
+def spread_of(
+    sums: Array, mean: Array, level: Array, norm: Array, variance: Array, every: float
+) -> float:
     """The spread of the choices about their line, a share of latency: the likeliest of `SPREADS`,
     or 0 if the evidence for it is weak; `variance` and `every` are `noise_of`.
 
@@ -206,7 +220,7 @@ def spread_of(sums: Array, mean: Array, norm: Array, variance: Array, every: flo
     """
     if variance.min() <= 0.0:
         return 0.0
-    worth = share(mean)
+    worth = share(level)
     seen = sums[0] >= REPEATED * worth
     weight = np.where(seen, sums[0], 1.0)
     noise = np.maximum(variance, every) * worth / weight
@@ -233,10 +247,10 @@ def likeliest_spread(apart: Array, noise: Array, unit: float, left: Array, freed
     return float(found)
 
 
-def unexplained(sums: Array, mean: Array, spread: float, variance: Array) -> Array:
+def unexplained(sums: Array, level: Array, spread: float, variance: Array) -> Array:
     """Of every choice, the share of its average's distance from the line that is noise: 1 if it was
     never seen."""
-    noise = variance * share(mean)
+    noise = variance * share(level)
     result: Array = noise / (noise + (FLOOR_MS * spread) ** 2 * sums[0])
     return result
 
@@ -260,9 +274,9 @@ def deviations(sums: Array, mean: Array, noise: Array) -> Array:
     return result
 
 
-def doubt(mean: Array, norm: Array, noise: Array, spread: float, variance: float) -> Array:
+def doubt(level: Array, norm: Array, noise: Array, spread: float, variance: float) -> Array:
     """Standard deviation of line and deviation together, of every choice, in milliseconds."""
-    open_ = (FLOOR_MS * spread) ** 2 * noise / share(mean)
+    open_ = (FLOOR_MS * spread) ** 2 * noise / share(level)
     result: Array = np.sqrt(open_ + variance * (noise * norm) ** 2)
     return result
 
@@ -270,6 +284,19 @@ def doubt(mean: Array, norm: Array, noise: Array, spread: float, variance: float
 def observed(state: LearnerState, device: int, part: int) -> float:
     """Observations of a part, this device's and others'."""
     return float(state.synced[device, part, -1] + state.local[device, part, -1])
+
+
+def share_of_others(state: LearnerState, device: int, part: int) -> float:
+    """Of all observations that a pool, as far as this device knows, was told or will be, how many
+    are others'."""
+    known = observed(state, device, part)
+    return max(known - observed_itself(state, device, part), 0.0) / max(known, 1.0)
+
+
+def observed_itself(state: LearnerState, device: int, part: int) -> float:
+    """Observations of a part that the device made since the pool last started anew, those that no
+    longer count among its own included."""
+    return float(state.physics.own[device, part, -1] + state.physics.dropped[device, part])
 
 
 def most_observed(state: LearnerState, device: int) -> float:

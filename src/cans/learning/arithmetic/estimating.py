@@ -21,6 +21,7 @@ from cans.learning.arithmetic.deviations import (
     differing,
     note_unlike,
     share,
+    share_of_others,
 )
 from cans.learning.arithmetic.linear import (
     b_of,
@@ -104,8 +105,7 @@ def pace_by_choice(
     against the line, from which a choice deviates by this share of its latency. A line that is off
     at what everybody plays makes every device look slow, and what they tell fast. Who is alone in
     its pool has no pace. How far it is from 1 is noted, to be told with what is observed next."""
-    known = state.synced[device, part, -1] + state.local[device, part, -1]
-    others = max(1.0 - state.physics.own[device, part, -1] / max(known, 1.0), 0.0)
+    others = share_of_others(state, device, part)
     state.physics.unlike[device, part] = 0.0
     if others == 0.0:
         return 1.0

@@ -1,9 +1,9 @@
-"""Parts that were found to have changed and that a device leaves next to nothing to do since.
+"""Parts that a device leaves next to nothing to do.
 
 A device that becomes slow sends its raw inputs from then on, which says nothing of its front-end;
-when a server becomes slow, everybody stays local. Neither would ever be found to be well again. So
-beside an answer, for which nobody waits any more, the idle part is put to work for its own sake now
-and then: the device runs the whole model, or the server gets the raw input.
+when a server becomes slow, everybody stays local. Neither would ever be found to be well again, nor
+to have become faster. So beside an answer, for which nobody waits any more, an idle part is put to
+work for its own sake now and then: the device runs the whole model, or the server gets a raw input.
 
 The rules of `linear.py` hold: arrays in, arrays out, the subset of NumPy that numba compiles.
 """
@@ -12,62 +12,58 @@ from __future__ import annotations
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import BoolArray, LearnerState
+from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
 from cans.learning.arithmetic.linear import over_parts
 
 MOST_WORK = 0.5
 """Who does this share of the model is known to do the rest as it does this."""
 
-
-def tells_little_of_server(state: LearnerState, part: int, choice: int) -> bool:
-    """Whether a choice leaves the server so little that its time says nothing of the rest: less
-    than half, of some kind of work, of what the raw input does. `part` is the server's."""
-    rows = state.rows[part]
-    light = bool((rows[choice] < MOST_WORK * rows[0]).any())
-    return light or not state.informative[part, choice]
+SELDOM = 10.0
+"""A part that was never found to have changed is tried after this many times as long."""
 
 
-def tells_little_of_device(state: LearnerState, choice: int) -> bool:
-    """Whether a choice leaves the device so little that its time says nothing of the rest: less
-    than half, of every kind of work, of what the whole model does."""
-    rows = state.rows[state.physics.front_part]
-    most = rows[choice] >= MOST_WORK * rows[-1]
-    return not bool((most & (rows[-1] > 0.0)).any())
+def hardly_for_server(rows: Array) -> BoolArray:
+    """Choices that leave the server so little that its time says nothing of the rest: less than
+    half, of some kind of work, of what the raw input does."""
+    result: BoolArray = (rows < MOST_WORK * rows[0]).any(axis=1) | ~rows.any(axis=1)
+    return result
 
 
-def wants_own_run(state: LearnerState, device: int, choice: int, time: float, every: float) -> bool:
-    """Whether a device that has made this choice should run the whole model for its own sake: its
-    front-end was found to have changed, and it has seen next to nothing of it for so long."""
-    if not device_changed(state, device) or time - state.physics.ran[device] <= every:
-        return False
-    return tells_little_of_device(state, choice)
+def hardly_for_device(rows: Array) -> BoolArray:
+    """Choices that leave the device so little that its time says nothing of the rest: less than
+    half, of every kind of work, of what the whole model does."""
+    most = (rows >= MOST_WORK * rows[-1]) & (rows[-1] > 0.0)
+    result: BoolArray = ~most.any(axis=1)
+    return result
 
 
 def note_run(state: LearnerState, device: int, choice: int, time: float) -> None:
     """A device has run its part of this choice."""
-    if device_changed(state, device) and not tells_little_of_device(state, choice):
-        state.physics.ran[device] = max(time, state.physics.ran[device])
-
-
-def device_changed(state: LearnerState, device: int) -> bool:
-    """Whether the front-end's pool, or this device alone, was found to have changed."""
     physics = state.physics
-    if not physics.used or physics.front_part < 0:
+    if physics.used and physics.front_part >= 0 and not physics.idle_device[choice]:
+        physics.ran[device] = max(time, physics.ran[device])
+
+
+def wants_own_run(state: LearnerState, device: int, choice: int, time: float, every: float) -> bool:
+    """Whether a device that has made this choice should run the whole model for its own sake: it
+    has seen next to nothing of its front-end for so long, if that was found to have changed, and
+    much longer otherwise."""
+    physics, part = state.physics, state.physics.front_part
+    if not physics.used or part < 0 or not physics.idle_device[choice]:
         return False
-    part = physics.front_part
-    return bool(state.epoch[device, part] > 0 or physics.apart[device, part])
+    changed = state.epoch[device, part] > 0 or physics.apart[device, part]
+    return bool(time - physics.ran[device] > (every if changed else SELDOM * every))
 
 
 def wants_server_run(
     state: LearnerState, device: int, choice: int, worked: float, time: float, every: float
 ) -> bool:
-    """Whether a device that has made this choice should have the server do all the work for its own
-    sake: the server was found to have changed, and `worked` is when it last did most of the work
-    for anybody, longer ago than that."""
-    part = state.physics.server_part
-    if not state.physics.used or part < 0 or time - worked <= every:
+    """The same of the server, which last did most of the work for anybody when it `worked`."""
+    physics, part = state.physics, state.physics.server_part
+    if not physics.used or part < 0 or not physics.idle_server[choice]:
         return False
-    return bool(state.epoch[device, part] > 0) and tells_little_of_server(state, part, choice)
+    changed = state.epoch[device, part] > 0
+    return bool(time - worked > (every if changed else SELDOM * every))
 
 
 def soonest_at_server(state: LearnerState, device: int, raw: BoolArray) -> int:

@@ -18,6 +18,7 @@ from cans.learning.arithmetic.arrays import (
     statistics_size,
 )
 from cans.learning.arithmetic.exchange import YOUNG
+from cans.learning.arithmetic.idle import hardly_for_device, hardly_for_server
 from cans.learning.arithmetic.viability import (
     beaten_by,
     floors,
@@ -86,6 +87,7 @@ def _physics(
     parts, choices, width = rows.shape
     names = [part.name for part in policy.parts]
     both = "front" in names and "server" in names
+    nothing = np.zeros((choices, width))
     assert policy.physical is not None
     considered = viable_choices if policy.physical.prune else offered_choices
     physics = Physics(
@@ -105,9 +107,12 @@ def _physics(
         watched=np.array([part.watched for part in policy.parts]),
         front_part=names.index("front") if both else -1,
         server_part=names.index("server") if both else -1,
+        idle_device=hardly_for_device(rows[names.index("front")] if both else nothing),
+        idle_server=hardly_for_server(rows[names.index("server")] if both else nothing),
         own=np.zeros((devices, parts, statistics_size(width))),
         alarm=np.zeros((devices, parts, 2)),
         apart=np.zeros((devices, parts), dtype=np.bool_),
+        dropped=np.zeros((devices, parts)),
         pace=np.ones((devices, parts)),
         divisor=np.ones((devices, parts)),
         unlike=np.zeros((devices, parts, 2)),

@@ -12,7 +12,13 @@ from __future__ import annotations
 from math import log1p, sqrt
 
 from cans.learning.arithmetic.arrays import ANEW, INSISTENCE, MATURE, Array, LearnerState
-from cans.learning.arithmetic.deviations import FLOOR_MS, note_choice, note_own
+from cans.learning.arithmetic.deviations import (
+    FLOOR_MS,
+    note_choice,
+    note_own,
+    observed,
+    observed_itself,
+)
 
 SHORT_MS = 3.0 * FLOOR_MS
 """Latencies up to this may be far shorter than expected by a disturbance alone."""
@@ -31,7 +37,8 @@ FOLLOWED = 3.0
 
 CREDIT = 0.005
 """What every observation earns towards telling of one more surprise: who is surprised again and
-again is at odds with its pool, and nobody else is near to contradict it."""
+again is at odds with its pool, and nobody else is near to contradict it. Who is all but alone in
+its pool is at odds with nobody."""
 
 SLOWER, FASTER = (6.0, 2.0, 11.0), (4.0, 1.0, 8.0)
 """Clip, drift and alarm level of the cumulative sum of standardised residuals in each direction:
@@ -122,8 +129,10 @@ def learn_beside(
     local = state.local[device, part]
     local += observation
     credit = min(float(state.credit[device, part]) + CREDIT, INSISTENCE)
-    if credit >= 1.0 and abs(rarity) > SURPRISING:
-        credit -= 1.0
+    surprising = abs(rarity) > SURPRISING
+    others = observed(state, device, part) - observed_itself(state, device, part)
+    if surprising and (credit >= 1.0 or others < MATURE):
+        credit = max(credit - 1.0, 0.0)
         state.startling[device, part] += observation
         state.awaited[device, part] = FOLLOWED + 1.0
         if bends:
@@ -170,6 +179,7 @@ def remember(
     physics = state.physics
     if physics.watched[part] and alarmed(physics.alarm[device, part], rarity, 1.0):
         physics.alarm[device, part] = 0.0
+        physics.dropped[device, part] += physics.own[device, part, -1]
         physics.own[device, part] = 0.0
         physics.apart[device, part] = True
         if state.choices.used:

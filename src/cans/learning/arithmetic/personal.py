@@ -15,7 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import LearnerState
-from cans.learning.arithmetic.deviations import REPEATED, likeliest_spread, share
+from cans.learning.arithmetic.deviations import (
+    REPEATED,
+    likeliest_spread,
+    share,
+    share_of_others,
+)
 
 
 def individualise(state: LearnerState, device: int, part: int, due: bool) -> None:
@@ -36,10 +41,8 @@ def compare(state: LearnerState, device: int, part: int, due: bool) -> None:
     as far as that tells a difference from noise; and the standard deviation of that."""
     choices, own = state.choices, state.choices.own[device, part]
     mean, scatter = state.mean[device, part], choices.scatter[device, part]
-    known = state.synced[device, part, -1] + state.local[device, part, -1]
     seen = (own[0] >= REPEATED) & (mean > 0.0) & (scatter > 0.0)
-    alone = state.physics.own[device, part, -1] >= known
-    if alone or np.count_nonzero(seen) == 0:
+    if share_of_others(state, device, part) == 0.0 or np.count_nonzero(seen) == 0:
         choices.personal[device, part] = 0.0
         return
     scale, number = np.where(mean > 0.0, mean, 1.0), np.where(seen, own[0], 1.0)

@@ -319,6 +319,7 @@ def retire(state: LearnerState, device: int, part: int) -> None:
         state.physics.own[device, part] = 0.0
         state.physics.alarm[device, part] = 0.0
         state.physics.apart[device, part] = False
+        state.physics.dropped[device, part] = 0.0
         state.physics.pace[device, part] = state.physics.divisor[device, part] = 1.0
         state.physics.unlike[device, part] = 0.0
 

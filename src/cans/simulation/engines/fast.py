@@ -23,7 +23,6 @@ from cans.learning.arithmetic.exchange import rides, upload_is_due
 from cans.learning.arithmetic.idle import (
     note_run,
     soonest_at_server,
-    tells_little_of_server,
     wants_own_run,
     wants_server_run,
 )
@@ -373,7 +372,7 @@ def use_what_is_idle(
 ) -> None:
     """After an answer: run the whole model here, or have the server do it, for their own sake."""
     device, time, every = episode.active[t], float(t), rules.probe_after
-    local, server = truth.front_ms.shape[1] - 1, state.physics.server_part
+    local = truth.front_ms.shape[1] - 1
     if wants_own_run(state, device, pick, time, every):
         refresh(state, device)
         try_beside(state, pools, traffic, rules, truth, episode, record, t, local)
@@ -385,7 +384,7 @@ def use_what_is_idle(
                 deliver_waiting(state, pools, traffic, rules, device, time, record, t)
             try_beside(state, pools, traffic, rules, truth, episode, record, t, raw)
             traffic.worked[0] = time
-    elif server >= 0 and not tells_little_of_server(state, server, pick):
+    elif state.physics.server_part >= 0 and not state.physics.idle_server[pick]:
         traffic.worked[0] = time
 
 
