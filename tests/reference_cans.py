@@ -485,7 +485,13 @@ class Pool:
             return []
         sigma, b, _, _ = sums(self.rows, self.d)
         variance = noise(self.rows, nonnegative(sigma, b, self.ridge))
-        number, total, _ = by_choice(self.rows, self.choices)
+        number, total, squares = by_choice(self.rows, self.choices)
+        usual = []
+        for p in np.flatnonzero(number >= 4):
+            about = max(squares[p] - total[p] ** 2 / number[p], 0.0)
+            usual.append(importance(total[p] / number[p]) * about / (number[p] - 1))
+        if usual:
+            variance = min(sorted(usual)[(len(usual) - 1) // 2], variance)
         past = []
         for row in self.rows:
             aged = replace(row, x=row.x / level, worth=row.worth * min(sqrt(1 / n), 1.0), count=0)

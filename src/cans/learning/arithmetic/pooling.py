@@ -18,7 +18,13 @@ from cans.learning.arithmetic.arrays import (
     LearnerState,
     PoolState,
 )
-from cans.learning.arithmetic.deviations import FLOOR_MS, scattered, share, weighted
+from cans.learning.arithmetic.deviations import (
+    FLOOR_MS,
+    about_averages,
+    scattered,
+    share,
+    weighted,
+)
 from cans.learning.arithmetic.estimating import estimate_of, noise_variance
 from cans.learning.arithmetic.exchange import choices_are_news, is_news
 from cans.learning.arithmetic.linear import (
@@ -37,6 +43,9 @@ NO_CHOICES = np.zeros((SUMS, 0))
 
 MISFIT = 3.0
 """Standard deviations by which the averages of choices must miss a line that does not fit them."""
+
+OFTEN = 3.0
+"""Observations of a choice beyond the first that say how it scatters."""
 
 AS_MUCH, SMALLEST_MS = 10.0, 1e-3
 """A past is carried over as slower by at most so many times what an upload was, in ms."""
@@ -86,7 +95,7 @@ def merge(
             residual = by_its_choice(statistics, by_choice, upload, choices, line, ridge, dimension)
         if alarmed(pools.alarm[pool, part], residual, upload[-1], room):
             level = level_of(statistics, upload, ridge)
-            variance = line_variance(statistics, ridge, dimension)
+            variance = usual_noise(by_choice, line_variance(statistics, ridge, dimension))
             past = choices_at(level, statistics[-2], by_choice, variance)
             start_anew(pools, pool, part, carried_over(statistics, upload, ridge))
             by_choice += past
@@ -211,9 +220,9 @@ def milliseconds(square: float) -> float:
 
 
 def choices_at(level: float, known: float, choices: Array, variance: float) -> Array:
-    """The sums of every choice, as `carried_over` has those of the line. They scatter as the line's
-    noise does, `variance`: the first observations of what has changed are among them, and how far
-    these were from the rest is no noise."""
+    """The sums of every choice, as `carried_over` has those of the line. They scatter as is usual,
+    `variance`: the first observations of what has changed are among them, and how far these were
+    from the rest is no noise."""
     if level <= 1.0 or known <= 0.0:
         return np.zeros_like(choices)
     past: Array = choices * min(np.sqrt(1.0 / known), 1.0)
@@ -221,6 +230,19 @@ def choices_at(level: float, known: float, choices: Array, variance: float) -> A
     past[1] = past[0] * average
     past[2] = past[0] * (average * average + variance / share(average))
     return past
+
+
+def usual_noise(choices: Array, line: float) -> float:
+    """Noise variance of the middle one of the choices that were seen often, no more than that of
+    the `line`, in which is also by how much the choices deviate from it."""
+    average = choices[1] / np.where(choices[0] > 0.0, choices[0], 1.0)
+    squares, freedom = about_averages(choices, average)
+    often = freedom >= OFTEN
+    count = np.count_nonzero(often)
+    if count == 0:
+        return line
+    ordered = np.sort(np.where(often, squares / np.maximum(freedom, 1.0), np.inf))
+    return min(float(ordered[(count - 1) // 2]), line)
 
 
 def line_variance(pool: Array, ridge: float, dimension: int) -> float:
