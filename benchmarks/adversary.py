@@ -15,7 +15,7 @@ import numpy as np
 from cans.simulation.run import Settings, play
 
 BAR_PER_CENT = 1.0
-RUNS, FIRST_SEED = 100, 420_100
+RUNS, FIRST_SEED = 100, 440_100
 MODELS, FLEETS = ("vgg16", "resnet50", "vit_b16"), (10, 25)
 
 

@@ -23,7 +23,7 @@ from cans.simulation.worlds.bent import BENT
 from cans.simulation.worlds.named import WORLDS
 from cans.simulation.worlds.world import Participation
 
-FIRST_SEED = 420_000
+FIRST_SEED = 440_000
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("BENT_SEEDS", "20")))
 MORE_SEEDS = range(FIRST_SEED, FIRST_SEED + 5 * len(SEEDS))  # with small fleets
 DEVICES = tuple(map(int, os.environ.get("BENT_DEVICES", "1,5,25,100").split(",")))

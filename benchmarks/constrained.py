@@ -20,7 +20,7 @@ from cans.simulation.run import Settings, play
 from cans.simulation.worlds.backbones import MODELS
 from cans.simulation.worlds.world import World
 
-SEEDS = range(420_000, 420_010)
+SEEDS = range(440_000, 440_010)
 WORLDS = ("layered", "cells", "accelerator", "bent-1", "bent-2", "slow-server")
 FIRST_ALLOWED = (1, 4)
 RADII = (0.0, 10.0, 50.0)

@@ -16,7 +16,7 @@ from cans.learning.policies import Hyperparameters
 from cans.simulation.crowd import ALLOCATED, CrowdSettings, mean_ms, play_record
 from cans.simulation.reproduce.claims.intervals import mean_interval
 
-SEEDS = range(420_000, 420_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+SEEDS = range(440_000, 440_000 + int(os.environ.get("CROWD_SEEDS", "3")))
 RADII = (0.0, 10.0, 50.0)
 EACH = 40  # inferences per device
 FLEETS = {

@@ -26,7 +26,7 @@ from cans.simulation.crowd import (
 from cans.simulation.engines.crowd import CrowdRecord
 from cans.simulation.reproduce.claims.intervals import mean_interval
 
-SEEDS = range(425_000, 425_000 + int(os.environ.get("CROWD_SEEDS", "3")))
+SEEDS = range(445_000, 445_000 + int(os.environ.get("CROWD_SEEDS", "3")))
 BEGINS_S, ENDS_S = 20.0, 80.0
 BACK_S, JUDGED = ENDS_S + 60.0, 2_000  # from then on, so many inferences
 FLEETS = {

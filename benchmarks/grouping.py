@@ -15,7 +15,7 @@ from cans.simulation.reproduce.claims.intervals import mean_interval
 from cans.simulation.run import Settings, play
 from cans.simulation.worlds.backbones import MODELS
 
-SEEDS = range(420_000, 420_060)
+SEEDS = range(440_000, 440_060)
 RADII = (0.0, 10.0, 50.0)
 PICKED_ON = SEEDS[:3]  # seeds by which a rival's best radius is picked; it is judged on them too
 RIVAL_SEEDS = SEEDS[:8]

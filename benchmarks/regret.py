@@ -19,7 +19,7 @@ from typing import Any
 
 RELEASE = "f230c75"
 ROOT = Path(__file__).parent.parent
-FIRST_SEED = int(os.environ.get("REGRET_FIRST_SEED", "420000"))
+FIRST_SEED = int(os.environ.get("REGRET_FIRST_SEED", "440000"))
 WORLDS = ("paper", "literal", "layered", "drifting", "cells", "codecs", "heterogeneous",
           "misspecified", "adversary")  # fmt: skip
 MODELS = ("vgg16", "resnet50", "vit_b16")

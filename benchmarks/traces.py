@@ -22,7 +22,7 @@ from cans.simulation.worlds.trace_file import shipped_traces
 from cans.simulation.worlds.world import Participation
 
 RADII = (*bent.RADII, 150.0)
-FIRST_SEED = 72_000
+FIRST_SEED = 442_000
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("TRACE_SEEDS", "10")))
 DEVICES = tuple(map(int, os.environ.get("TRACE_DEVICES", "1,5,25").split(",")))
 
