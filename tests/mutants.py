@@ -36,7 +36,7 @@ PICKS = "tests/learning/test_mutants.py::test_unchanged_it_equals_the_reference"
 TESTS = {  # in this order: the first ones kill most of them, and fast
     "observing": [PHYSICAL, PICKS],
     "estimating": [PHYSICAL, PICKS],
-    "bending": [PHYSICAL, PICKS],
+    "by_choice.bending": [PHYSICAL, PICKS],
     "scoring": [PHYSICAL, PICKS],
     "nonnegative": [PHYSICAL, PICKS],
     "pooling": [POOLING, PHYSICAL, PICKS],

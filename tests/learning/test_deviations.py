@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import reference_cans
 from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTable, policy_named
-from cans.learning.arithmetic import bending, deviations, estimating, looks, pooling, scoring
+from cans.learning.arithmetic import estimating, pooling, scoring
 from cans.learning.arithmetic.arrays import LearnerState, new_pools
+from cans.learning.arithmetic.by_choice import bending, deviations, looks
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.choice import Context
 from cans.learning.congestion import Load
@@ -52,7 +53,9 @@ def test_a_line_that_fits_has_no_spread() -> None:
     rng = np.random.default_rng(1)
     noisy = mean * (1.0 + rng.normal(0.0, 0.1 / np.sqrt(5.0), len(mean)))
     sums = deviations.weighted(averages(5.0, noisy), mean)
-    assert deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09), 0.09) == 0.0
+    assert (
+        deviations.spread_of(sums, mean, mean, np.zeros(len(mean)), np.full(8, 0.09), 0.09) == 0.0
+    )
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.3])
@@ -60,7 +63,7 @@ def test_the_spread_is_read_off_the_averages(spread: float) -> None:
     mean = 100.0 * WORK[1:]
     bent = mean * (1.0 + spread * np.array([1, -1] * 4))
     sums = deviations.weighted(averages(200.0, bent), mean)
-    found = deviations.spread_of(sums, mean, np.zeros(len(mean)), np.full(8, 0.09), 0.09)
+    found = deviations.spread_of(sums, mean, mean, np.zeros(len(mean)), np.full(8, 0.09), 0.09)
     assert found == pytest.approx(spread, rel=0.51)
 
 
@@ -68,15 +71,15 @@ def test_a_choice_that_the_line_was_drawn_through_says_nothing() -> None:
     mean = np.array([100.0])
     sums = deviations.weighted(averages(1000.0, np.array([150.0])), mean)
     certain = 1.0 / np.sqrt(sums[0])
-    assert deviations.spread_of(sums, mean, certain, np.array([0.09]), 0.09) == 0.0
-    assert deviations.spread_of(sums, mean, np.zeros(1), np.array([0.09]), 0.09) > 0.0
+    assert deviations.spread_of(sums, mean, mean, certain, np.array([0.09]), 0.09) == 0.0
+    assert deviations.spread_of(sums, mean, mean, np.zeros(1), np.array([0.09]), 0.09) > 0.0
 
 
 def test_what_was_seen_once_does_not_speak_against_the_line() -> None:
     mean = 100.0 * WORK[1:]
     once, twice = (deviations.weighted(averages(number, 2.0 * mean), mean) for number in (1.0, 2.0))
-    assert deviations.spread_of(once, mean, np.zeros(8), np.full(8, 0.09), 0.09) == 0.0
-    assert deviations.spread_of(twice, mean, np.zeros(8), np.full(8, 0.09), 0.09) > 0.0
+    assert deviations.spread_of(once, mean, mean, np.zeros(8), np.full(8, 0.09), 0.09) == 0.0
+    assert deviations.spread_of(twice, mean, mean, np.zeros(8), np.full(8, 0.09), 0.09) > 0.0
 
 
 def test_a_few_observations_that_agree_are_no_evidence() -> None:
@@ -89,8 +92,8 @@ def test_a_few_observations_that_agree_are_no_evidence() -> None:
     several, many = (
         deviations.weighted(averages(number, mean * (1.0 + apart)), mean) for number in (2.0, 40.0)
     )
-    assert deviations.spread_of(several, mean, np.zeros(8), noise, 0.09) == 0.0
-    assert deviations.spread_of(many, mean, np.zeros(8), noise, 0.09) > 0.0
+    assert deviations.spread_of(several, mean, mean, np.zeros(8), noise, 0.09) == 0.0
+    assert deviations.spread_of(many, mean, mean, np.zeros(8), noise, 0.09) > 0.0
 
 
 def test_residuals_are_judged_by_the_scatter_of_a_choice() -> None:

@@ -57,15 +57,16 @@ class Trace:
 )
 def test_pick_by_pick(policy: str, name: str, delivery: str, tmp_path: Path) -> None:
     world = make_world(name, "resnet50", 5)
-    world = replace(world, table=replace(world.table, probe=None))  # probes go by the real clock
+    # Probes, and trials of what is idle, go by the real clock.
+    world = replace(world, table=replace(world.table, probe=None))
+    patient = replace(policy_named(policy), probe_after_s=inf)
     hyperparameters = Hyperparameters()
     fresh, whole = policy_named(policy).fresh, policy_named(policy).offline_whole
     episode = world.episode(ROUNDS, 3, hyperparameters.offline_runs, offline_whole=whole)
     nothing = np.zeros(0)  # of itself the live one would tell how fast it really is
     episode = episode._replace(server_choice=nothing.astype(int), server_ms=nothing)
-    simulated = play(
-        world, policy_named(policy), hyperparameters, episode, immediate=delivery == "immediate"
-    )
+    immediate = delivery == "immediate"
+    simulated = play(world, patient, hyperparameters, episode, immediate=immediate)
     model = toy(size=8, table=replace(world.table, digest="replay"))
     anything = Limits(lowest_ms=-inf, highest_ms=inf)
     agreed = terms(policy, hyperparameters=hyperparameters, delivery=delivery, limits=anything)

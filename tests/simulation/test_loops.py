@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from cans.learning.arithmetic import (
-    bending,
     estimating,
     exchange,
     linear,
-    looks,
     nonnegative,
     observing,
     pooling,
     scoring,
 )
+from cans.learning.arithmetic.by_choice import bending, looks
 from cans.learning.policies import Hyperparameters, policy_named
 from cans.simulation.engines import loops, reference
 from cans.simulation.worlds.named import make_world

@@ -74,3 +74,27 @@ def test_a_device_that_only_sends_has_nothing_to_run_offline(tmp_path: Path, pol
 def test_a_trace_has_noise_of_its_own() -> None:
     with pytest.raises(InputError, match="noise cannot be given with a trace"):
         Settings(world="trace", trace=Path("mobilenet_v2"), noise="gaussian").make_world()
+
+
+def test_exchanges_are_timed_as_the_links_of_the_trace_are(tmp_path: Path) -> None:
+    """On the line through the links over their bytes; a link of nothing but noise has no slope."""
+    lines = [
+        row | {"link_ms": 2.0 + 3e-5 * float(str(row["bytes"])) if row["bytes"] else 0.0}
+        for row in one_shape()
+    ]
+    world = trace_world(written(tmp_path / "straight.csv", lines), 1)
+    np.testing.assert_allclose(world.probe_ms, [[3e-5 * 8192, 2.0]], rtol=1e-6)
+    flat = [row | {"link_ms": 5.0 if row["bytes"] else 0.0} for row in lines]
+    world = trace_world(written(tmp_path / "flat.csv", flat), 1)
+    np.testing.assert_allclose(world.probe_ms, [[0.0, 5.0]], atol=1e-9)
+    shrinking = [row | {"link_ms": 1e6 / float(str(row["bytes"] or 1e9))} for row in lines]
+    shrinking = [row | {"link_ms": row["link_ms"] if row["bytes"] else 0.0} for row in shrinking]
+    world = trace_world(written(tmp_path / "shrinking.csv", shrinking), 1)
+    assert (world.probe_ms >= 0.0).all()
+
+
+def test_a_link_with_features_of_its_own_times_no_exchanges(tmp_path: Path) -> None:
+    lines = [row | {"link:tries": 1.0 if row["bytes"] else 0.0} for row in one_shape()]
+    world = trace_world(written(tmp_path / "own.csv", lines), 1)
+    assert world.table.probe is None
+    assert not world.probe_ms.any()

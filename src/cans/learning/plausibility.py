@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cans.learning.arithmetic.arrays import MATURE, Array, BoolArray
-from cans.learning.arithmetic.deviations import DOUBTS, MOST_UNLIKE, PRECISE
+from cans.learning.arithmetic.by_choice.deviations import DOUBTS, MOST_UNLIKE, PRECISE
 from cans.learning.arithmetic.estimating import QUICKEST, noise_variance
 from cans.learning.statistics import SufficientStatistics
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.by_choice.looks import look
 from cans.learning.arithmetic.linear import lowest, optimistic, sampled
-from cans.learning.arithmetic.looks import look
 from cans.learning.arithmetic.scoring import charged_scores, refresh
 
 OPTIMISTIC, SAMPLED, UNIFORM, LOCAL, OFFLOAD = range(5)

@@ -14,7 +14,7 @@ from math import sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, IntArray, LearnerState
-from cans.learning.arithmetic.deviations import (
+from cans.learning.arithmetic.by_choice.deviations import (
     FLOOR_MS,
     about_averages,
     common_noise,

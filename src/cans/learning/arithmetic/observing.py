@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import log1p, sqrt
 
 from cans.learning.arithmetic.arrays import ANEW, INSISTENCE, MATURE, Array, LearnerState
-from cans.learning.arithmetic.deviations import (
+from cans.learning.arithmetic.by_choice.deviations import (
     FLOOR_MS,
     note_choice,
     note_own,

@@ -18,7 +18,7 @@ from cans.learning.arithmetic.arrays import (
     LearnerState,
     PoolState,
 )
-from cans.learning.arithmetic.deviations import (
+from cans.learning.arithmetic.by_choice.deviations import (
     FLOOR_MS,
     about_averages,
     scattered,

@@ -7,8 +7,8 @@ from math import sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
-from cans.learning.arithmetic.bending import look_into_choices
-from cans.learning.arithmetic.deviations import (
+from cans.learning.arithmetic.by_choice.bending import look_into_choices
+from cans.learning.arithmetic.by_choice.deviations import (
     TOO_MUCH,
     affordable,
     deviates,

@@ -21,20 +21,17 @@ from typing import Any
 from cans.cache import cache_folder
 from cans.learning.arithmetic import (
     arrays,
-    bending,
     choosing,
-    deviations,
     estimating,
     exchange,
     idle,
     linear,
-    looks,
     nonnegative,
     observing,
-    personal,
     pooling,
     scoring,
 )
+from cans.learning.arithmetic.by_choice import bending, deviations, looks, personal
 from cans.simulation.engines import exchanging, fast, loops
 
 COMPILED = (

@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, LearnerState
-from cans.learning.arithmetic.deviations import (
+from cans.learning.arithmetic.by_choice.deviations import (
     LEAST_SPREAD,
     deviations,
     doubt,
@@ -26,6 +26,7 @@ from cans.learning.arithmetic.deviations import (
     weighted,
     without_repeats,
 )
+from cans.learning.arithmetic.by_choice.personal import individualise
 from cans.learning.arithmetic.estimating import (
     apply_floors,
     pace_by_choice,
@@ -35,7 +36,6 @@ from cans.learning.arithmetic.estimating import (
 from cans.learning.arithmetic.linear import inverse_root, norms, squared, times
 from cans.learning.arithmetic.nonnegative import nonnegative_theta
 from cans.learning.arithmetic.observing import PRIOR_RUNS, PRIOR_SHARE
-from cans.learning.arithmetic.personal import individualise
 
 ALIKE = 1.0 + 1e-9
 """Choices that were seen equally often are known equally well, however that is rounded."""

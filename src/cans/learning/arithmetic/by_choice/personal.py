@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import LearnerState
-from cans.learning.arithmetic.deviations import (
+from cans.learning.arithmetic.by_choice.deviations import (
     REPEATED,
     likeliest_spread,
     share,

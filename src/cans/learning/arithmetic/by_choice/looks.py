@@ -12,7 +12,7 @@ from math import erfc, exp, pi, sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
-from cans.learning.arithmetic.deviations import (
+from cans.learning.arithmetic.by_choice.deviations import (
     affordable,
     most_observed,
     observed,

@@ -1,0 +1,70 @@
+"""What is idle is tried beside an answer: who was slow for a while comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cans.learning.arithmetic import idle
+from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters, Policy
+from cans.simulation.engines import reference
+from cans.simulation.engines.fleet_arrays import Record
+from cans.simulation.run import Settings, play
+from cans.simulation.worlds.drift import Step, Steps
+from cans.simulation.worlds.named import make_world
+
+FLEET, SLOW_FROM, SLOW_UNTIL, END = 5, 500, 1_000, 2_000  # devices, and rounds
+SERVERS, FRONTS = (1.0, 1.0, 300.0), (20.0, 1.0, 1.0)
+
+
+def test_what_leaves_half_of_some_work_says_something_of_a_device() -> None:
+    rows = np.array([[0.0, 0.0], [0.1, 0.9], [0.4, 0.4], [1.0, 1.0]])
+    assert idle.hardly_for_device(rows).tolist() == [True, False, True, False]
+
+
+def test_what_leaves_half_of_all_work_says_something_of_a_server() -> None:
+    rows = np.array([[1.0, 1.0], [0.9, 0.1], [0.6, 0.6], [0.0, 0.0]])
+    assert idle.hardly_for_server(rows).tolist() == [False, True, False, True]
+
+
+def test_work_that_the_model_has_none_of_does_not_count() -> None:
+    rows = np.array([[0.0, 0.0], [0.6, 0.0], [1.0, 0.0]])
+    assert idle.hardly_for_device(rows).tolist() == [True, False, False]
+    assert idle.hardly_for_server(rows[::-1].copy()).tolist() == [False, False, True]
+
+
+def recovered(factors: tuple[float, float, float], policy: Policy) -> tuple[float, Record]:
+    """Regret over the best latency in the last quarter, as a share; something was slow before."""
+    drift = Steps((Step(SLOW_FROM, SLOW_UNTIL, factors),))
+    world = replace(make_world("layered", "resnet50", FLEET), drift=drift)
+    episode = world.episode(END, 7, 5, offline_whole=True)
+    record = reference.play(world, policy, Hyperparameters(), episode)
+    last = slice(3 * END // 4, END)
+    regret = record.regret_ms[last].sum()
+    return float(regret / (record.expected_ms[last].sum() - regret)), record
+
+
+@pytest.mark.parametrize("factors", [SERVERS, FRONTS])
+def test_a_fleet_comes_back(factors) -> None:
+    lost, record = recovered(factors, POLICIES["cans"])
+    assert lost < 0.01
+    assert 0 < record.trials[0] < END / 10
+
+
+def test_without_trials_it_stays_away_from_a_server_that_was_slow() -> None:
+    lost, record = recovered(SERVERS, ABLATIONS["cans-no-probes"])
+    assert record.trials[0] == 0
+    assert lost > 0.1
+
+
+def test_a_trial_is_no_inference() -> None:
+    """What a run is said to have taken is what the callers waited."""
+    what = Settings("resnet50", "cans", "literal", devices=FLEET, rounds=END)
+    world = what.make_world()
+    record = play(what, "reference", 3, world)
+    assert record.trials[0] > 0, "devices stay local, where a link is never worth it"
+    assert len(record.latency_ms) == END
+    offloaded = record.picks != world.table.local
+    assert record.trials[0] > offloaded[END // 2 :].sum(), "nor is it in the picks"
