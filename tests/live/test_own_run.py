@@ -64,7 +64,7 @@ def test_a_device_that_was_slow_for_a_while_comes_back(tmp_path: Path) -> None:
         wait_until(lambda: set(places(device, 5)) == {"device"}, 60.0)
 
 
-def test_only_a_front_end_that_changed_is_run_for_its_own_sake(tmp_path: Path) -> None:
+def test_only_a_front_end_that_is_idle_is_run_for_its_own_sake(tmp_path: Path) -> None:
     model = toy()
     with (
         running(model, terms=terms("cans")) as server,
@@ -73,12 +73,16 @@ def test_only_a_front_end_that_changed_is_run_for_its_own_sake(tmp_path: Path) -
         places(device, 3)
         learner, own_run = device._experience.learner, own_run_of(device)
         assert learner is not None
-        look_soon(device, 1e-6)
         raw, late, local = 0, 3, learner.table.local
+        assert not own_run.wanted(raw), "it has just begun"
+        now = device._clock.now()
+        learner._state.physics.ran[0] = now - 50.0
         assert not own_run.wanted(raw), "it never changed"
         learner._state.epoch[0, learner._parts["front"].number] = 1
-        learner._state.physics.ran[0] = 0.0
         assert own_run.wanted(raw)
+        learner._state.epoch[0, learner._parts["front"].number] = 0
+        learner._state.physics.ran[0] = now - 150.0
+        assert own_run.wanted(raw), "it may have become faster"
         assert not own_run.wanted(late), "its own requests say it"
         assert not own_run.wanted(local)
         for name, value in (("force", 0), ("learning", False)):
@@ -86,6 +90,9 @@ def test_only_a_front_end_that_changed_is_run_for_its_own_sake(tmp_path: Path) -
             setattr(device.hooks, name, value)
             assert not own_run.wanted(raw), name
             setattr(device.hooks, name, usual)
+        own_run._possible = OwnRun.is_possible(replace(device.options, own_runs=False))
+        assert not own_run.wanted(raw), "its user does not want it"
+        own_run._possible = True
         look_soon(device, float("inf"))
         assert not own_run.wanted(raw), "the policy never does"
 

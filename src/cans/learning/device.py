@@ -261,6 +261,11 @@ class DeviceLearner:
         self.get_ready()
         return idle.soonest_at_server(self._state, 0, np.equal(self.table.point_of, 0))
 
+    def begin(self, time: float) -> None:
+        """The front-end is taken to have run until now, if it is not known when it did."""
+        if self._state.physics.used and self._state.physics.ran[0] == 0.0:
+            self._state.physics.ran[0] = time
+
     def wants_own_run(self, time: float, row: int) -> bool:
         """Whether to run the whole model here for its own sake, beside an answer made by a choice
         (`row`): the front-end has been idle for long, or since it was found to have changed."""

@@ -40,6 +40,7 @@ def run(
     objective: options.Objective = "latency",
     fps: options.Fps = None,
     selfish: options.Selfish = False,
+    own_runs: options.OwnRuns = True,
     weight: options.Weight = 1.0,
     max_memory_mb: options.MaxMemoryMb = None,
     max_mb_per_day: options.MaxMbPerDay = None,
@@ -71,6 +72,7 @@ def run(
         "wait": wait, "token": token, "send_model": send_model,
         "objective": objective, "fps": fps, "max_memory_mb": max_memory_mb,
         "max_mb_per_day": max_mb_per_day, "selfish": selfish, "weight": weight,
+        "own_runs": own_runs,
     }  # fmt: skip
     if allow_codec:
         from cans.models.codecs.codec import get_codec

@@ -98,6 +98,7 @@ def device(
     objective: options.Objective = "latency",
     fps: options.Fps = None,
     selfish: options.Selfish = False,
+    own_runs: options.OwnRuns = True,
     weight: options.Weight = 1.0,
     max_memory_mb: options.MaxMemoryMb = None,
     max_mb_per_day: options.MaxMbPerDay = None,
@@ -143,7 +144,7 @@ def device(
         provider=provider or (), threads=threads, optimisation=optimisation,
         prepare=prepare, traces=traces, objective=objective, fps=fps, max_memory_mb=max_memory_mb,
         max_mb_per_day=max_mb_per_day, send_model=send_model, shape=parse_shapes(shape or []),
-        model_sha256=model_sha256, follow=follow, selfish=selfish, weight=weight,
+        model_sha256=model_sha256, follow=follow, selfish=selfish, weight=weight, own_runs=own_runs,
     )  # fmt: skip
 
 

@@ -22,6 +22,10 @@ Fps = Annotated[
 Selfish = Annotated[
     bool, typer.Option("--selfish", help="Do not care how long others wait for this device.")
 ]
+OwnRuns = Annotated[
+    bool,
+    typer.Option("--own-runs/--no-own-runs", help="Try now and then what is never run here."),
+]
 Weight = Annotated[float, typer.Option(help="How much it matters beside others in a crowd.")]
 MaxMemoryMb = Annotated[float | None, typer.Option(help="Memory of a model and its halves.")]
 MaxMbPerDay = Annotated[

@@ -116,6 +116,7 @@ class Device:
         objective: str = "latency",
         fps: float | None = None,
         selfish: bool = False,
+        own_runs: bool = True,
         weight: float = 1.0,
         max_memory_mb: float | None = None,
         max_mb_per_day: float | None = None,
@@ -146,6 +147,8 @@ class Device:
         traces: HOST:PORT of an OTLP collector (OpenTelemetry); None: no traces.
         objective: "latency", or "throughput": the choice with the smallest bottleneck of front-end,
         link and server, for streams. fps: the quickest choice that keeps up with so many a second.
+        own_runs: where nothing runs on this device, run the whole model beside an answer now and
+        then, to see how quick it is: at most a twentieth of the time, with the lowest priority.
         selfish: choose as if this device's server time cost nobody anything. weight: how much its
         latency matters beside that of others; it pays the toll divided by this.
         max_memory_mb: for the model and its halves; None: as they need.
@@ -168,7 +171,7 @@ class Device:
             keep_memory=keep_memory, seed=seed, prepare=prepare, traces=traces,
             runtime=RuntimeOptions.parse(providers, threads, optimisation), send_model=send_model,
             objective=Objective.parse(objective, fps), max_memory_mb=max_memory_mb,
-            max_mb_per_day=max_mb_per_day, selfish=selfish, weight=weight,
+            max_mb_per_day=max_mb_per_day, selfish=selfish, own_runs=own_runs, weight=weight,
             shapes=tuple((name, tuple(shape)) for name, shape in (shape or {}).items()),
             model_sha256=model_sha256,
             follow=follow and model_sha256 is None and not send_model,

@@ -45,6 +45,7 @@ class DeviceOptions:
     send_model: bool = False  # to a server that lacks it and takes models
     objective: Objective = field(default_factory=Objective)  # what it aims at
     selfish: bool = False  # choose as if its server time cost nobody anything
+    own_runs: bool = True  # run the whole model for its own sake when it is never run here
     weight: float = 1.0  # how much its latency matters beside that of other devices
     max_memory_mb: float | None = None  # for the model and its halves; None: as it needs
     max_mb_per_day: float | None = None  # both ways over the link; None: any
@@ -111,6 +112,7 @@ class DeviceKeywords(TypedDict, total=False):
     objective: str
     fps: float | None
     selfish: bool
+    own_runs: bool
     weight: float
     max_memory_mb: float | None
     max_mb_per_day: float | None

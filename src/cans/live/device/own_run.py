@@ -46,7 +46,7 @@ class OwnRun:
         deliver: Callable[[], None],
     ) -> None:
         """`later` leaves something to the agent; `deliver` has uploads sent."""
-        self._possible = options.local and not options.exit  # an exit would end it early
+        self._possible = self.is_possible(options)
         self._model = model
         self._experience = experience
         self._hooks = hooks
@@ -58,6 +58,11 @@ class OwnRun:
         self._closed = threading.Event()
         self._next = 0.0
         self.made = 0
+
+    @staticmethod
+    def is_possible(options: DeviceOptions) -> bool:
+        """Whether this device can and may run all of the model; an early exit would end that."""
+        return options.local and options.own_runs and not options.exit
 
     def offer(self, job: Job, row: int) -> None:
         """After an answer that was made with this choice."""
@@ -72,6 +77,7 @@ class OwnRun:
         # What is learned from a recording is not what this machine takes.
         if not hooks.learning or hooks.force is not None or not hooks.told_by_server:
             return False
+        learner.begin(self._clock.now())
         return learner.wants_own_run(self._clock.now(), row)
 
     def close(self) -> None:
