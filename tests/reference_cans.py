@@ -1167,6 +1167,9 @@ def cans(
     def changed(front):
         return front.epoch > 0 or front.apart
 
+    def young(part):
+        return worth(part.copy) < part.x.shape[1] + 20
+
     def tell(m, part, i, time):
         part.start_upload()
         if immediate:
@@ -1232,12 +1235,14 @@ def cans(
                     pool(m, i).unsurprised()
                 continue
             tell(m, part, i, time)
-        patience = numbers.probe_after * (1 if changed(parts[FRONT]) else 10)
+        soon = changed(parts[FRONT]) or young(parts[FRONT])
+        patience = numbers.probe_after * (1 if soon else 10)
         if leaves_device_little(x[FRONT], p) and time - ran[m] > patience:
             estimate(parts)
             beside(t, m, last, [FRONT])
         light = leaves_server_little(x[SERVER], p)
-        patience = numbers.probe_after * (1 if parts[SERVER].epoch > 0 else 10)
+        soon = parts[SERVER].epoch > 0 or young(parts[SERVER])
+        patience = numbers.probe_after * (1 if soon else 10)
         if light and time - worked > patience:
             estimate(parts)
             soonest = min(raw, key=lambda c: parts[FRONT].mean[c] + parts[LINK].mean[c])

@@ -19,7 +19,8 @@ MOST_WORK = 0.5
 """Who does this share of the model is known to do the rest as it does this."""
 
 SELDOM = 10.0
-"""A part that was never found to have changed is tried after this many times as long."""
+"""A part that is known, and was never found to have changed, is tried after this many times as
+long."""
 
 
 def hardly_for_server(rows: Array) -> BoolArray:
@@ -46,13 +47,13 @@ def note_run(state: LearnerState, device: int, choice: int, time: float) -> None
 
 def wants_own_run(state: LearnerState, device: int, choice: int, time: float, every: float) -> bool:
     """Whether a device that has made this choice should run the whole model for its own sake: it
-    has seen next to nothing of its front-end for so long, if that was found to have changed, and
-    much longer otherwise."""
+    has seen next to nothing of its front-end for so long, if little is known of that, and much
+    longer otherwise."""
     physics, part = state.physics, state.physics.front_part
     if not physics.used or part < 0 or not physics.idle_device[choice]:
         return False
-    changed = state.epoch[device, part] > 0 or physics.apart[device, part]
-    return bool(time - physics.ran[device] > (every if changed else SELDOM * every))
+    soon = little_is_known(state, device, part) or physics.apart[device, part]
+    return bool(time - physics.ran[device] > (every if soon else SELDOM * every))
 
 
 def wants_server_run(
@@ -62,8 +63,15 @@ def wants_server_run(
     physics, part = state.physics, state.physics.server_part
     if not physics.used or part < 0 or not physics.idle_server[choice]:
         return False
-    changed = state.epoch[device, part] > 0
-    return bool(time - worked > (every if changed else SELDOM * every))
+    soon = little_is_known(state, device, part)
+    return bool(time - worked > (every if soon else SELDOM * every))
+
+
+def little_is_known(state: LearnerState, device: int, part: int) -> bool:
+    """Whether a pool has changed, and may change back, or is so young that no choice can be told
+    from its line."""
+    known = state.synced[device, part, -2]
+    return bool(state.epoch[device, part] > 0 or known < state.dimension[part] + state.young)
 
 
 def soonest_at_server(state: LearnerState, device: int, raw: BoolArray) -> int:
