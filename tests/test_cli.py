@@ -21,7 +21,7 @@ DOCUMENT = {
 }  # fmt: skip
 RUN = {
     "seed", "regret_ms", "mean_latency_ms", "estimation_error_ms", "uploads", "bytes", "picks",
-    "picks_by_type", "probes", "ties",
+    "picks_by_type", "probes", "ties", "trials",
 }  # fmt: skip
 SUMMARY = {"regret_ms", "mean_latency_ms", "estimation_error_ms", "uploads", "bytes"}
 

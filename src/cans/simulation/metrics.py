@@ -33,6 +33,7 @@ class Run:
     picks_by_type: dict[str, dict[int, int]]
     ties: int
     probes: int  # small exchanges timed by devices that stayed local
+    trials: int  # of parts that were left idle, beside an answer
     record: Record
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,6 +52,7 @@ class Run:
             },
             "ties": self.ties,
             "probes": self.probes,
+            "trials": self.trials,
         }
 
     def regret_curve(self) -> Array:
@@ -96,6 +98,7 @@ def measure(seed: int, record: Record, world: World, settings: Settings) -> Run:
         },
         ties=int(record.ties[0]),
         probes=int(record.probes[0]),
+        trials=int(record.trials[0]),
         record=record,
     )
 
