@@ -32,7 +32,7 @@ from cans.learning.arithmetic import (
     scoring,
 )
 from cans.learning.arithmetic.by_choice import bending, deviations, looks, personal
-from cans.simulation.engines import exchanging, fast, loops
+from cans.simulation.engines import exchanging, fast, loops, measuring
 
 COMPILED = (
     loops,
@@ -50,6 +50,7 @@ COMPILED = (
     pooling,
     choosing,
     exchanging,
+    measuring,
     fast,
 )
 """In this order: each module calls only functions of those before it. Where two have one name, the
