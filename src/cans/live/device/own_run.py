@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import nan
 from time import monotonic
@@ -121,4 +122,5 @@ def _give_way() -> None:
     """Let everything else on this machine go first. On Linux a thread has a priority of its own;
     elsewhere the whole process would get it."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+        with suppress(OSError):  # a sandbox may forbid it
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
