@@ -76,11 +76,14 @@ def test_only_a_front_end_that_is_idle_is_run_for_its_own_sake(tmp_path: Path) -
         raw, late, local = 0, 3, learner.table.local
         assert not own_run.wanted(raw), "it has just begun"
         now = device._clock.now()
+        front = learner._parts["front"].number
         learner._state.physics.ran[0] = now - 50.0
-        assert not own_run.wanted(raw), "it never changed"
-        learner._state.epoch[0, learner._parts["front"].number] = 1
+        assert own_run.wanted(raw), "little is known"
+        learner._state.synced[0, front, -2] = 100.0
+        assert not own_run.wanted(raw), "it is known, and never changed"
+        learner._state.epoch[0, front] = 1
         assert own_run.wanted(raw)
-        learner._state.epoch[0, learner._parts["front"].number] = 0
+        learner._state.epoch[0, front] = 0
         learner._state.physics.ran[0] = now - 150.0
         assert own_run.wanted(raw), "it may have become faster"
         assert not own_run.wanted(late), "its own requests say it"
