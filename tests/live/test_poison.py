@@ -23,6 +23,7 @@ from cans.learning import (
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.timing import Measured, Offline
+from cans.live.server.trust.opinions import LEISURE
 from cans.live.store import Store
 from cans.live.store.shares import is_banned
 from cans.live.wire.link import Link
@@ -179,7 +180,7 @@ def test_who_lied_is_not_believed_after_a_restart_of_the_server(tmp_path: Path) 
             for number in range(60):
                 for device, factor in (("a", 1.0), ("b", 1.0), ("liar", 5.0)):
                     says(link, device, number, factor)
-                time.sleep(0.01)
+                time.sleep(LEISURE / 30)  # the server looks at a pool once in so long
         wait_until(lambda: is_taken_back(server.store(), "liar"), 10.0)
     with running(model, terms=fresh, store=url, books=True) as server:
         before = weight(server)

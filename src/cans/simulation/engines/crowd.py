@@ -307,6 +307,17 @@ class _Play:
         if each.choice.row == self.world.table.local and learner.wants_probe(began):
             uploads += learner.observe_probe([timed_probe(self.world, self.episode, number)], began)
         self._deliver(each.device, uploads, began)
+        if not each.probe and learner.wants_own_run(began, each.choice.row):
+            self._run_whole(began, number, each.device)
+
+    def _run_whole(self, time: float, number: int, device: int) -> None:
+        """The whole model beside an answer, for its own sake, disturbed as that inference is."""
+        learner, local = self.learners[device], self.world.table.local
+        learner.get_ready()
+        expected = expected_latency(self.world, self.episode, number)[:, local]
+        front, _, _ = measured_latency(self.world, self.episode, number, local, expected)
+        alone = Latencies(front=front * float(self.world.report[device]))
+        self._deliver(device, learner.observe(local, alone, time), time)
 
     def _measured(self, each: _Inference, load_aware: bool) -> Latencies:
         """What the device tells of an inference. Of one that was refused nobody timed the way."""
