@@ -10,7 +10,7 @@ import numpy as np
 
 from cans.learning.arithmetic import choosing, idle, linear, scoring
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
-from cans.learning.arithmetic.layout import exploration_weight, fleet_state
+from cans.learning.arithmetic.layout import exploration_weight, fleet_state, raw_choices
 from cans.learning.choice import Choice, Context, Latencies
 from cans.learning.congestion import Habit, Load, Overrun, toll, wait_at_arrival
 from cans.learning.grouping import outgrown
@@ -78,6 +78,7 @@ class DeviceLearner:
             )
             for number, part in enumerate(policy.parts)
         }
+        self._light = self._light_choices()
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._allowed: BoolArray | None = None  # when last something was not, and the scores then
         self._allowed_scores: Array | None = None
@@ -114,6 +115,7 @@ class DeviceLearner:
         state.sums_at_zero[...] = rows.sums_at_zero
         state.sums_per_ms[...] = rows.sums_per_ms
         state.informative[...] = rows.informative
+        self._light = self._light_choices()
         if state.choices.used:
             state.choices.largest[0] = np.array_equal(state.rows, state.choices.rows)
         if state.physics.used:
@@ -224,8 +226,13 @@ class DeviceLearner:
 
     def is_light(self, row: int) -> bool:
         """Whether a choice leaves the server so little that its time says nothing of the rest."""
-        physics = self._state.physics
-        return physics.server_part < 0 or bool(physics.idle_server[row])
+        return bool(self._light[row])
+
+    def _light_choices(self) -> BoolArray:
+        part = self._parts.get("server")
+        if part is None:
+            return np.ones(self.table.choices, dtype=np.bool_)
+        return idle.hardly_for_server(self._state.rows[part.number])
 
     def wants_probe(self, time: float) -> bool:
         """Whether to time the smallest exchange of `table.probe`: this device stays local, and has
@@ -259,7 +266,8 @@ class DeviceLearner:
         """The choice that real work is sent with: the raw input, in the codec that is at the server
         soonest. What the server takes for it has no say in that: it is what is in doubt."""
         self.get_ready()
-        return idle.soonest_at_server(self._state, 0, np.equal(self.table.point_of, 0))
+        raw = raw_choices(self._state, self.table)
+        return idle.soonest_at_server(self._state, 0, self._parts["server"].number, raw)
 
     def begin(self, time: float) -> None:
         """The front-end is taken to have run until now, if it is not known when it did."""

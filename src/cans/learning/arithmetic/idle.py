@@ -74,8 +74,8 @@ def little_is_known(state: LearnerState, device: int, part: int) -> bool:
     return bool(state.epoch[device, part] > 0 or known < state.dimension[part] + state.young)
 
 
-def soonest_at_server(state: LearnerState, device: int, raw: BoolArray) -> int:
+def soonest_at_server(state: LearnerState, device: int, part: int, raw: BoolArray) -> int:
     """The one of these choices that is at the server soonest, by the last estimate. What the server
-    takes for it has no say in that: it is what is in doubt."""
-    way = over_parts(state.mean[device]) - state.mean[device, state.physics.server_part]
-    return int(np.where(raw & state.physics.offered, way, np.inf).argmin())
+    takes for it has no say in that: it is what is in doubt. `part` is the server's."""
+    way = over_parts(state.mean[device]) - state.mean[device, part]
+    return int(np.where(raw, way, np.inf).argmin())

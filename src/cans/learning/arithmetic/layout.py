@@ -131,6 +131,12 @@ def _physics(
     return physics
 
 
+def raw_choices(state: LearnerState, table: PartitionTable) -> BoolArray:
+    """The choices that send the raw input, of those that the policy has."""
+    raw: BoolArray = np.equal(table.point_of, 0)
+    return raw & state.physics.offered if state.physics.used else raw
+
+
 def mark_viable(physics: Physics, viable: BoolArray) -> None:
     """Say which choices can win, and put what follows from it where it is looked up."""
     physics.viable[...] = viable

@@ -16,7 +16,7 @@ from cans.learning.arithmetic.arrays import (
     new_pools,
 )
 from cans.learning.arithmetic.exchange import GROWN, MOVED
-from cans.learning.arithmetic.layout import exploration_weight, fleet_state
+from cans.learning.arithmetic.layout import exploration_weight, fleet_state, raw_choices
 from cans.learning.confidence import Evidence, radius
 from cans.learning.device import DeviceLearner
 from cans.learning.part import offline_row
@@ -96,7 +96,7 @@ def lay_out(
             probe_per_ms=probe_per_ms,
             probe_bytes=np.array(PROBE_BYTES, dtype=np.float64) / PROBE_BYTES[0],
             link_part=link_part,
-            raw=np.array(table.point_of) == 0,
+            raw=raw_choices(state, table),
         ),
         truth=truth_of(world, policy),
         offline_rows=offline_rows,

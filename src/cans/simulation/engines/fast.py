@@ -314,7 +314,7 @@ def use_what_is_idle(
         try_beside(state, pools, traffic, rules, truth, episode, record, t, local)
     if wants_server_run(state, device, pick, traffic.worked[0], time, every):
         refresh(state, device)
-        raw = soonest_at_server(state, device, rules.raw)
+        raw = soonest_at_server(state, device, state.physics.server_part, rules.raw)
         if truth.allowed[place_at(truth, episode, t), raw]:
             if not rules.immediate:
                 deliver_waiting(state, pools, traffic, rules, device, time, record, t)

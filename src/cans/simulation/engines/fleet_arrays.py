@@ -44,7 +44,7 @@ class Rules(NamedTuple):
     probe_per_ms: Array
     probe_bytes: Array  # (sizes,) in units of the smallest
     link_part: int  # -1: none
-    raw: BoolArray  # (choices,) True where the raw input is sent
+    raw: BoolArray  # (choices,) True where the raw input is sent, and the policy has it
 
 
 class Traffic(NamedTuple):

@@ -209,8 +209,8 @@ class Exchange:
             self.send(device, upload, time, adopts=True)
 
     def idle(self, device: int, pick: int, allowed: BoolArray, time: float) -> Iterator[int]:
-        """The choices to make beside an answer, of parts that were found to have changed and have
-        been idle since: the whole model here, the raw input for the server."""
+        """The choices to make beside an answer, for the sake of parts that have been idle for long:
+        the whole model here, the raw input for the server."""
         learner = self._learners[device]
         if learner.wants_own_run(time, pick):
             learner.get_ready()
