@@ -14,7 +14,7 @@ import numpy as np
 
 from cans.errors import CansError
 from cans.learning import DeviceIdentity, SufficientStatistics, Upload
-from cans.learning.part import pool_key
+from cans.learning.device.part import pool_key
 from cans.live.wire.inference import InferHeader, InferReply, InferRequest, TensorMeta
 from cans.live.wire.link import KEEPALIVE
 from cans.live.wire.messages import (

@@ -29,7 +29,7 @@ from cans.learning.congestion import (
     wait_at_arrival,
     worth_asking,
 )
-from cans.learning.device import NEW
+from cans.learning.device.crowd import NEW
 from cans.learning.edge import EdgeAggregator
 from cans.simulation.worlds.crowded import crowded
 
@@ -80,9 +80,9 @@ def test_newcomers_reckon_with_others_that_begin_at_the_same_moment() -> None:
     learner = DeviceLearner(crowded("vgg16", 1, "rpi5").table, policy_named("cans"))
     choice = Choice(0, 0, "float32", 50.0, 0.0)
     for _ in range(NEW):
-        assert learner.newcomer
-        learner.observe_wait(choice, 0.0)
-    assert not learner.newcomer
+        assert learner.crowd.newcomer
+        learner.crowd.observe_wait(choice, 0.0)
+    assert not learner.crowd.newcomer
 
 
 def test_no_question_where_waits_hardly_ever_exceed_what_the_server_gains() -> None:
@@ -201,47 +201,49 @@ def test_a_wait_sends_a_device_home_and_a_toll_does_so_sooner() -> None:
 def test_real_work_is_sent_to_a_server_that_nobody_heard_of() -> None:
     learner = taught()
     heard = 53.0  # the last round of `taught`
-    assert not learner.wants_work(heard + 5)
-    assert learner.wants_work(heard + 11)
-    assert learner.table.point_of[learner.work_probe] == 0
-    fast = 0.1 * learner.server_ms
-    learner.observe(learner.work_probe, Latencies(None, None, fast), heard)
-    assert learner.wants_work(heard + 2), "it may be well again: sooner"
+    assert not learner.trials.wants_work(heard + 5)
+    assert learner.trials.wants_work(heard + 11)
+    assert learner.table.point_of[learner.trials.work_choice] == 0
+    fast = 0.1 * learner.crowd.server_ms
+    learner.observe(learner.trials.work_choice, Latencies(None, None, fast), heard)
+    assert learner.trials.wants_work(heard + 2), "it may be well again: sooner"
 
 
 def test_who_leaves_the_server_little_finds_out_whether_it_is_well_again() -> None:
     """After a change: a late cut says nothing of what the raw input takes."""
     learner = taught()
-    late, raw = 37, learner.work_probe
-    assert learner.is_light(late)
-    assert learner.is_light(learner.table.local)
-    assert not learner.is_light(raw)
+    late, raw = 37, learner.trials.work_choice
+    assert learner.trials.is_light(late)
+    assert learner.trials.is_light(learner.table.local)
+    assert not learner.trials.is_light(raw)
     seen = 46.0  # the raw input was sent for the last time in `taught`
-    assert not learner.wants_work(seen + 11, late), "a server that never changed is believed"
+    assert not learner.trials.wants_work(seen + 11, late), "a server that never changed is believed"
     learner._state.epoch[0, learner._parts["server"].number] = 1
-    assert not learner.wants_work(seen + 5, late)
-    assert learner.wants_work(seen + 11, late)
-    assert not learner.wants_work(seen + 11, raw), "it knows"
-    fast = 0.1 * learner.server_ms
+    assert not learner.trials.wants_work(seen + 5, late)
+    assert learner.trials.wants_work(seen + 11, late)
+    assert not learner.trials.wants_work(seen + 11, raw), "it knows"
+    fast = 0.1 * learner.crowd.server_ms
     learner.observe(raw, Latencies(None, None, fast), seen + 11)
     learner.observe(late, Latencies(None, None, 1.0), seen + 11.5)
-    assert learner.wants_work(seen + 13, late), "as expected with little to do: no contradiction"
+    assert learner.trials.wants_work(seen + 13, late), (
+        "as expected with little to do: no contradiction"
+    )
 
 
 def test_real_work_is_sent_in_the_same_codec_whatever_the_server_is_thought_to_take() -> None:
     """A server that is well again is found so only by what it was found slow with."""
     learner = taught()
-    raw = learner.work_probe
+    raw = learner.trials.work_choice
     assert learner.table.codec_of[raw] == "uint8"
     learner._state.mean[0, learner._parts["server"].number, raw] += 1e3
-    assert learner.work_probe == raw
+    assert learner.trials.work_choice == raw
 
 
 def test_policies_that_have_not_heard_of_load_ignore_it() -> None:
     world = crowded("vgg16", 1, "rpi5")
     learner = DeviceLearner(world.table, policy_named("linucb"))
     assert learner.select(Context(load=BUSY)) == learner.select(Context())
-    assert not learner.wants_work(1e6)
+    assert not learner.trials.wants_work(1e6)
 
 
 def test_nobody_else_no_question() -> None:
@@ -308,12 +310,12 @@ def test_who_is_passed_again_and_again_stays_away_for_a_while() -> None:
         choice = learner.select(Context(load=load))
         if choice.row == learner.table.local:
             break
-        learner.observe_wait(choice, 1e4)
+        learner.crowd.observe_wait(choice, 1e4)
     assert choice.row == learner.table.local
     assert learner.select(Context(load=load._replace(joined=1, arrivals=0.0))).overrun_ms == 0.0
     for _ in range(400):
         choice = learner.select(Context(load=load))
-        learner.observe_wait(choice, 0.0)
+        learner.crowd.observe_wait(choice, 0.0)
     assert choice.row != learner.table.local
 
 

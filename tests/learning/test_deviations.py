@@ -325,13 +325,13 @@ def test_a_look_is_no_change_of_habit() -> None:
     rng, looks = np.random.default_rng(6), 0
     for t in range(300):
         choice = learner.select(Context(load=busy, uniform=0.5))
-        before = learner._habit.taken
-        learner.observe_wait(choice, 1.0)
+        before = learner.crowd._habit.taken
+        learner.crowd.observe_wait(choice, 1.0)
         if choice.looked:
             looks += 1
-            assert learner._habit.taken == before
+            assert learner.crowd._habit.taken == before
         else:
-            assert learner._habit.taken == choice.row
+            assert learner.crowd._habit.taken == choice.row
         times = (float(ms[choice.row] * rng.lognormal(0.0, 0.05)) for ms in near_tie())
         learner.observe(choice, Latencies(*times), 200.0 + t)
     assert 0 < looks < 30

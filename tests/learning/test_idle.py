@@ -43,11 +43,11 @@ def test_a_policy_without_physics_knows_real_work_too() -> None:
     own = replace(POLICIES["cans"], name="own", parts=parts, physical=None, fresh=False)
     table = make_world("codecs", "resnet50", 1).table
     learner = DeviceLearner(table, own)
-    assert table.point_of[learner.work_probe] == 0
-    assert learner.is_light(table.local)
-    assert not learner.is_light(0)
-    assert not learner.wants_own_run(1e6, 0)
-    assert not learner.wants_server_run(1e6, table.local, 0.0)
+    assert table.point_of[learner.trials.work_choice] == 0
+    assert learner.trials.is_light(table.local)
+    assert not learner.trials.is_light(0)
+    assert not learner.trials.wants_own_run(1e6, 0)
+    assert not learner.trials.wants_server_run(1e6, table.local, 0.0)
 
 
 def recovered(factors: tuple[float, float, float], policy: Policy) -> tuple[float, Record]:

@@ -18,7 +18,7 @@ from cans.learning.arithmetic.viability import (
     offered_choices,
     viable_choices,
 )
-from cans.learning.device import DeviceLearner
+from cans.learning.device.learner import DeviceLearner
 from cans.learning.laws import random_table
 from cans.learning.policies import POLICIES, Hyperparameters
 from cans.learning.table import PartitionTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cans.learning import Choice, Latencies, PartitionTable, Policy, SufficientStatistics
-from cans.learning.part import PartRecord
+from cans.learning.device.part import PartRecord
 from cans.live.device.device import Device
 from cans.live.device.timing import Measured, Offline
 from cans.live.store import Store

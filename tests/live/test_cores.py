@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import cans
 from cans.errors import Busy, InputError, RemoteProtocolError
 from cans.learning import DeviceIdentity
-from cans.learning.part import PartRecord
+from cans.learning.device.part import PartRecord
 from cans.live.device.local import Exits, confidence, parse_exit
 from cans.live.device.options import DeviceOptions
 from cans.live.device.servers.route import BreakerSettings, CircuitBreaker, Route

@@ -17,6 +17,7 @@ from cans.errors import InputError, RemoteProtocolError
 from cans.learning import Choice, Context, DeviceLearner, Latencies, PartitionTable
 from cans.learning.congestion import Load, usual_wait
 from cans.learning.constraints import Constraints
+from cans.learning.device.crowd import Crowd
 from cans.live.device.hooked import HookedDevice as Device
 from cans.live.device.hooks import Hooks
 from cans.live.device.options import DeviceOptions
@@ -320,7 +321,7 @@ def test_a_single_device_pays_nothing(tmp_path: Path) -> None:
         assert learner is not None
         for _ in range(10):
             device._contact.load.tell(0, told.load._replace(utilisation=0.9, recent=0.9))
-            assert learner.charge(device._contact.load.now(0)) is None
+            assert learner.crowd.charge(device._contact.load.now(0)) is None
             device.infer(example())
         assert device._requests.decisions.quotes.asked == 0
 
@@ -492,7 +493,7 @@ def test_a_question_that_is_not_answered_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hung server is not asked again before it has said something."""
-    monkeypatch.setattr(DeviceLearner, "gain_ms", 10.0)
+    monkeypatch.setattr(Crowd, "gain_ms", 10.0)
     model = toy(block_seconds=0.005, table=table())
     with (
         running(model, terms=terms("cans"), workers=1) as server,
@@ -557,8 +558,8 @@ def test_one_device_that_stays_local_sends_the_server_real_work(tmp_path: Path) 
         def stay(device: Device) -> None:
             learner = device._experience.learner
             assert learner is not None
-            learner.wants_work = lambda *_: True  # type: ignore[method-assign]
-            learner._hopeful = False  # whatever a busy machine made of the times before
+            learner.trials.wants_work = lambda *_: True  # type: ignore[method-assign]
+            learner.trials._hopeful = False  # whatever a busy machine made of the times before
             device._contact.load.tell(0, Load(wait_ms=1e6, joined=2))
             assert device.run(example()).report.answered_by == "device"
             device.settle()
@@ -588,7 +589,7 @@ def test_one_device_that_leaves_the_server_little_sends_it_real_work(tmp_path: P
         learner, agent = device._experience.learner, device._agent
         assert learner is not None
         assert agent is not None
-        learner._worked_at, learner._hopeful = -100.0, False
+        learner.trials._worked_at, learner.trials._hopeful = -100.0, False
 
         late, raw = 3, 0
         assert not agent._work.wanted(0, late)
@@ -612,7 +613,7 @@ def test_the_raw_input_of_a_private_device_is_not_sent_for_the_server_s_sake(
         learner, agent = device._experience.learner, device._agent
         assert learner is not None
         assert agent is not None
-        learner.wants_work = lambda *_: True  # type: ignore[method-assign]
+        learner.trials.wants_work = lambda *_: True  # type: ignore[method-assign]
         device._contact.load.tell(0, IN_USE)
         assert not agent._work.wanted(0)
         agent._work._options = DeviceOptions(("a:1",))

@@ -29,7 +29,7 @@ def look_soon(device: Device, seconds: float) -> None:
     """Whatever is idle is looked at after so long, not after ten seconds."""
     learner = device._experience.learner
     assert learner is not None
-    learner.policy = replace(learner.policy, probe_after_s=seconds)
+    learner.trials._policy = replace(learner.policy, probe_after_s=seconds)
 
 
 def places(device: Device, times: int) -> list[str]:
@@ -109,7 +109,7 @@ def test_it_is_made_once_at_a_time_and_rests(tmp_path: Path) -> None:
         places(device, 1)
         learner, own_run = device._experience.learner, own_run_of(device)
         assert learner is not None
-        learner.wants_own_run = lambda *_: True  # type: ignore[method-assign]
+        learner.trials.wants_own_run = lambda *_: True  # type: ignore[method-assign]
         for _ in range(5):
             own_run.offer(Job(example(), time.monotonic() + 5.0), 0)
         wait_until(lambda: own_run.made == 1 and not own_run._running)
@@ -124,7 +124,7 @@ def test_closing_does_not_wait_for_the_end_of_one(tmp_path: Path) -> None:
             places(device, 1)
             learner, own_run = device._experience.learner, own_run_of(device)
             assert learner is not None
-            learner.wants_own_run = lambda *_: True  # type: ignore[method-assign]
+            learner.trials.wants_own_run = lambda *_: True  # type: ignore[method-assign]
             model.executor.block_seconds = seconds
             runs = model.executor.runs
             own_run.offer(Job(example(), time.monotonic() + 5.0), 0)

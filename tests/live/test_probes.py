@@ -87,14 +87,14 @@ def test_which_exchanges_are_wanted(tmp_path: Path) -> None:
         learner = device._experience.learner
         assert learner is not None
         now = device._clock.now()
-        assert not learner.wants_probe(now)
-        assert learner.wants_probe(now + 60.0)  # what was told is old
-        assert learner.wants_all_probes()  # should it arrive somewhere again
+        assert not learner.trials.wants_probe(now)
+        assert learner.trials.wants_probe(now + 60.0)  # what was told is old
+        assert learner.trials.wants_all_probes()  # should it arrive somewhere again
         table = learner.table
         for never in ("fedlinucb-dw", "cans-no-probes"):
-            assert not DeviceLearner(table, policy_named(never)).wants_all_probes()
+            assert not DeviceLearner(table, policy_named(never)).trials.wants_all_probes()
         # An answer that came when the terms had changed is of no use, and does no harm.
         assert DeviceLearner(table, policy_named("fedlinucb-dw")).observe_probe([3.0, 9.0]) == ()
         unprobed = DeviceLearner(replace(table, probe=None), learner.policy)
-        assert not unprobed.wants_all_probes()
-        assert not unprobed.wants_probe(now)
+        assert not unprobed.trials.wants_all_probes()
+        assert not unprobed.trials.wants_probe(now)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cans.errors import Refused, RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, SufficientStatistics
-from cans.learning.part import PartRecord
+from cans.learning.device.part import PartRecord
 from cans.live.split import Cutting
 from cans.live.wire import frame, learned
 from cans.live.wire.inference import (

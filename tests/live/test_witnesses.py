@@ -10,7 +10,7 @@ import pytest
 
 from cans.learning import DeviceIdentity, PoolKey, SufficientStatistics, Upload
 from cans.learning.arithmetic.observing import importance
-from cans.learning.part import pool_key
+from cans.learning.device.part import pool_key
 from cans.live.clock import Clock
 from cans.live.server.catalogue import Catalogue
 from cans.live.server.pools import Pools

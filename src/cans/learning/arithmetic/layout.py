@@ -71,6 +71,31 @@ def fleet_state(
     )
 
 
+def take_rows(state: LearnerState, of: LearnerState) -> None:
+    """Give a state the features of another one, and what follows from them: it chooses for another
+    size of input."""
+    state.rows[...] = of.rows
+    state.sums_at_zero[...] = of.sums_at_zero
+    state.sums_per_ms[...] = of.sums_per_ms
+    state.informative[...] = of.informative
+    if state.choices.used:
+        state.choices.largest[0] = np.array_equal(state.rows, state.choices.rows)
+    physics, others = state.physics, of.physics
+    if physics.used:
+        physics.floor[...] = others.floor
+        physics.viable[...] = others.viable
+        physics.barred[...] = others.barred
+        physics.beaten[...] = others.beaten
+        physics.sources[...] = others.sources
+        physics.source_count[...] = others.source_count
+        physics.floor_by_source[...] = others.floor_by_source
+        physics.columns[...] = others.columns
+        physics.idle_device[...] = others.idle_device
+        physics.idle_server[...] = others.idle_server
+        physics.updates[...] = ANEW
+        physics.stale[...] = True
+
+
 def _threshold(part: Part, hyperparameters: Hyperparameters) -> float:
     """Growth of log det beyond which a part is uploaded."""
     if not part.shared:

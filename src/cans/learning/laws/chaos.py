@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.choice import Latencies
-from cans.learning.device import DeviceLearner
+from cans.learning.device.learner import DeviceLearner
 from cans.learning.edge import EdgeAggregator, PoolContents, Received
 from cans.learning.laws.tiny_fleet import Case, observations, offline_observations
 from cans.learning.messages import Download, PoolKey, Upload

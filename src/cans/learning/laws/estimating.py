@@ -10,7 +10,7 @@ from cans.learning.arithmetic import exchange, linear
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.choice import Latencies
-from cans.learning.device import DeviceLearner
+from cans.learning.device.learner import DeviceLearner
 from cans.learning.laws.tiny_fleet import Case, TinyFleet, gram
 from cans.learning.policies import Part
 from cans.learning.table import SEGMENTS

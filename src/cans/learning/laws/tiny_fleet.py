@@ -13,10 +13,10 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.device import DeviceLearner
+from cans.learning.device.learner import DeviceLearner
+from cans.learning.device.part import offline_row
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, PoolKey, Upload
-from cans.learning.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy
 from cans.learning.table import SEGMENTS, PartitionTable
 

@@ -21,7 +21,7 @@ from cans.learning import (
     SufficientStatistics,
     Upload,
 )
-from cans.learning.part import pool_key
+from cans.learning.device.part import pool_key
 from cans.learning.plausibility import contradicted
 from cans.live.device.start.statefile import StateWriter
 from cans.live.device.timing import believable
@@ -176,13 +176,13 @@ class Experience:
     def observe_wait(self, choice: Choice, waited_ms: float) -> None:
         """How long a request waited for a worker, beside what was assumed."""
         if self.learner is not None:
-            self.learner.observe_wait(choice, waited_ms)
+            self.learner.crowd.observe_wait(choice, waited_ms)
 
     def wants_probe(self, time: float) -> bool:
-        return self.learner is not None and self.learner.wants_probe(time)
+        return self.learner is not None and self.learner.trials.wants_probe(time)
 
     def wants_all_probes(self) -> bool:
-        return self.learner is not None and self.learner.wants_all_probes()
+        return self.learner is not None and self.learner.trials.wants_all_probes()
 
     def observe_probe(self, milliseconds: Sequence[float], time: float) -> tuple[Upload, ...]:
         """Learn of the link from exchanges that were timed for their own sake."""

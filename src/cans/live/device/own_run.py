@@ -78,8 +78,8 @@ class OwnRun:
         # What is learned from a recording is not what this machine takes.
         if not hooks.learning or hooks.force is not None or not hooks.told_by_server:
             return False
-        learner.begin(self._clock.now())
-        return learner.wants_own_run(self._clock.now(), row)
+        learner.trials.begin(self._clock.now())
+        return learner.trials.wants_own_run(self._clock.now(), row)
 
     def close(self) -> None:
         """Give up what runs, between two blocks."""

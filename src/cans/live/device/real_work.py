@@ -66,7 +66,7 @@ class RealWork:
         if not hooks.learning or hooks.force is not None or self._contact.load.now(server) is None:
             return False
         busy = self._asking is not None or self._working is not None or monotonic() < self._next
-        if busy or not learner.wants_work(self._clock.now(), row):
+        if busy or not learner.trials.wants_work(self._clock.now(), row):
             return False
         return self._choice() is not None
 
@@ -75,7 +75,7 @@ class RealWork:
         learner = self._experience.learner
         if learner is None:
             return None
-        row, table = learner.work_probe, learner.table
+        row, table = learner.trials.work_choice, learner.table
         allowed = bool(self._options.constraints.allowed(table, learner.predictions()[0])[row])
         return Choice(row, table.point_of[row], table.codec_of[row], 0.0, 0.0) if allowed else None
 
@@ -86,7 +86,7 @@ class RealWork:
         learner = self._experience.learner
         assert learner is not None
         device = self._experience.state.identity.device
-        every_ms = 1e3 * learner.work_every_s
+        every_ms = 1e3 * learner.trials.work_every_s
         asked = QuoteRequest(device, learner.table.digest, hold_ms=every_ms, work=True)
         self._next = monotonic() + BETWEEN_S
         self._asking = self._contact.links[server].quote(asked)

@@ -331,7 +331,7 @@ class Requests:
                 self._contact.round_trip_ms,
             )
             learner = self._experience.learner
-            if reply.load is not None and learner is not None and learner.load_aware:
+            if reply.load is not None and learner is not None and learner.crowd.heeded:
                 # The wait is told: it is not to be learned.
                 waited_ms, server_ms = server_ms - reply.compute_ms, reply.compute_ms
         if reply.warming:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from cans.errors import InputError, Refused, RemoteProtocolError
 from cans.learning import PoolKey
 from cans.learning.arithmetic.arrays import Array
+from cans.learning.device.part import observable
 from cans.learning.edge import MergeRules, rules_of
-from cans.learning.part import observable
 from cans.learning.policies import Pool
 from cans.live.split import SplitModel, TensorSpec
 from cans.live.wire.inference import TensorMeta

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from cans.errors import Refused, RemoteProtocolError, StoreError
 from cans.learning import DeviceIdentity, Download, PoolKey, Upload
+from cans.learning.device.part import pool_key
 from cans.learning.grouping import AUTO, Family
-from cans.learning.part import pool_key
 from cans.live.clock import Clock
 from cans.live.sending import chunks
 from cans.live.server.accepting.accepted import AcceptedModels

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, Download, PoolKey, SufficientStatistics, Upload
 from cans.learning.arithmetic.arrays import SUMS
-from cans.learning.part import PartRecord
+from cans.learning.device.part import PartRecord
 from cans.live.wire.proto import edge
 
 LARGEST_DIMENSION = 256  # of a part; ours have 1 to about 30

@@ -11,7 +11,7 @@ from typing import Any
 
 from cans.errors import RemoteProtocolError
 from cans.learning import DeviceIdentity, PoolKey, SufficientStatistics
-from cans.learning.part import PartRecord
+from cans.learning.device.part import PartRecord
 from cans.live.wire import learned
 from cans.live.wire.frame import field_bytes
 from cans.live.wire.proto import edge

@@ -18,8 +18,8 @@ from cans.learning.arithmetic.arrays import (
 from cans.learning.arithmetic.exchange import GROWN, MOVED
 from cans.learning.arithmetic.layout import exploration_weight, fleet_state, raw_choices
 from cans.learning.confidence import Evidence, radius
-from cans.learning.device import DeviceLearner
-from cans.learning.part import offline_row
+from cans.learning.device.learner import DeviceLearner
+from cans.learning.device.part import offline_row
 from cans.learning.policies import Choose, Hyperparameters, Part, Policy, Pool
 from cans.learning.table import PROBE_BYTES, SEGMENTS
 from cans.simulation.engines.fleet_arrays import Record, Rules, Traffic, Truth

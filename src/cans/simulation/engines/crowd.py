@@ -16,8 +16,8 @@ import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, IntArray
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import Load, not_of_this_moment, worth_asking
-from cans.learning.device import DeviceLearner
+from cans.learning.congestion import Load, not_of_this_moment
+from cans.learning.device.learner import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
@@ -180,8 +180,8 @@ class _Play:
         record.toll_ms[number], record.quoted[number] = choice.toll_ms, quoted
         record.looked[number] = choice.looked
         self._send(time, number, device, choice, expected[:, choice.row], quoted)
-        wanted = self.crowd.assigned is None and learner.wants_work(time, choice.row)
-        if wanted and self.server.grants_work(time, learner.work_every_s):
+        wanted = self.crowd.assigned is None and learner.trials.wants_work(time, choice.row)
+        if wanted and self.server.grants_work(time, learner.trials.work_every_s):
             self._probe(time, number, device, expected)
 
     def _load(self, time: float, learner: DeviceLearner) -> tuple[Load | None, bool]:
@@ -189,10 +189,7 @@ class _Play:
         if not self.policy.load_aware or self.crowd.assigned is not None:
             return None, False
         told = self.server.told(time)
-        takes = self.crowd.quote_ms
-        ask = self.crowd.quotes and worth_asking(
-            told, learner.server_ms, takes, learner.gain_ms, learner.newcomer
-        )
+        ask = self.crowd.quotes and learner.crowd.worth_asking(told, self.crowd.quote_ms)
         return (self.server.load(time), True) if ask else (not_of_this_moment(told), False)
 
     def _choose(self, number: int, device: int, total: Array, load: Load | None) -> Choice:
@@ -241,7 +238,7 @@ class _Play:
         self.probes += 1
         number = self.episode.rounds * self.probes + number
         learner, table = self.learners[device], self.world.table
-        row = learner.work_probe
+        row = learner.trials.work_choice
         choice = Choice(row, table.point_of[row], table.codec_of[row], np.nan, 0.0)
         self._send(time, number, device, choice, expected[:, row], False)
 
@@ -301,13 +298,13 @@ class _Play:
             return
         learner = self.learners[each.device]
         if not each.probe and not each.refused:
-            learner.observe_wait(each.choice, each.waited)
-        latencies = self._measured(each, learner.load_aware)
+            learner.crowd.observe_wait(each.choice, each.waited)
+        latencies = self._measured(each, learner.crowd.heeded)
         uploads = learner.observe(each.choice, latencies, began)
-        if each.choice.row == self.world.table.local and learner.wants_probe(began):
+        if each.choice.row == self.world.table.local and learner.trials.wants_probe(began):
             uploads += learner.observe_probe([timed_probe(self.world, self.episode, number)], began)
         self._deliver(each.device, uploads, began)
-        if not each.probe and learner.wants_own_run(began, each.choice.row):
+        if not each.probe and learner.trials.wants_own_run(began, each.choice.row):
             self._run_whole(began, number, each.device)
 
     def _run_whole(self, time: float, number: int, device: int) -> None:

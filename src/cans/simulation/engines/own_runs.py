@@ -3,7 +3,7 @@ one to find out how fast it is."""
 
 from __future__ import annotations
 
-from cans.learning.device import DeviceLearner
+from cans.learning.device.learner import DeviceLearner
 from cans.learning.messages import DeviceIdentity, Upload
 from cans.learning.policies import Hyperparameters, Policy
 from cans.learning.table import PartitionTable

@@ -13,7 +13,7 @@ import numpy as np
 from cans.learning.arithmetic.arrays import Array, BoolArray
 from cans.learning.arithmetic.exchange import Editions, Watcher
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.device import DeviceLearner
+from cans.learning.device.learner import DeviceLearner
 from cans.learning.edge import EdgeAggregator
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
 from cans.learning.policies import Hyperparameters, Policy
@@ -134,7 +134,7 @@ def play(
             heard, reported, rows = late.popleft()
             learner.use_rows(rows)
             uploads = learner.observe(heard, reported, time)
-        probed = pick == world.table.local and learner.wants_probe(time)
+        probed = pick == world.table.local and learner.trials.wants_probe(time)
         if probed:
             record.probes[0] += 1
             uploads += learner.observe_probe([timed_probe(world, episode, t)], time)
@@ -212,15 +212,15 @@ class Exchange:
         """The choices to make beside an answer, for the sake of parts that have been idle for long:
         the whole model here, the raw input for the server."""
         learner = self._learners[device]
-        if learner.wants_own_run(time, pick):
+        if learner.trials.wants_own_run(time, pick):
             learner.get_ready()
             yield learner.table.local
-        if learner.wants_server_run(time, pick, self._worked):
-            row = learner.work_probe
+        if learner.trials.wants_server_run(time, pick, self._worked):
+            row = learner.trials.work_choice
             if allowed[row]:
                 self._worked = time
                 yield row
-        elif not learner.is_light(pick):
+        elif not learner.trials.is_light(pick):
             self._worked = time
 
     def uploaded(
@@ -281,7 +281,7 @@ def _arrive(
 ) -> None:
     """Every device times an exchange of each size and tells of it, one device after the other."""
     for device, learner in enumerate(learners):
-        if not learner.wants_all_probes():
+        if not learner.trials.wants_all_probes():
             continue
         if learner.policy.fresh:
             exchange.pull(device)
@@ -296,7 +296,7 @@ def arrive(
     """The same where uploads are merged at once; returns how many there were."""
     uploads = 0
     for device, learner in enumerate(learners):
-        if not learner.wants_all_probes():
+        if not learner.trials.wants_all_probes():
             continue
         for key in learner.pools():
             learner.adopt(edge.download(key))

@@ -57,7 +57,7 @@ class Chooser:
         forced = self._hooks.force
         if forced is not None and (server is not None or forced == table.local):
             return _unpredicted(learner, forced), lambda: "the testbed asked for it"
-        charge = None if server is None else learner.charge(load, self._options.toll)
+        charge = None if server is None else learner.crowd.charge(load, self._options.toll)
         allowed = self._allowed(learner, server, charge)
         if from_point:
             allowed &= np.asarray(table.point_of) >= from_point

@@ -13,7 +13,7 @@ from time import monotonic
 
 from cans.errors import CansError
 from cans.learning import Choice, DeviceLearner
-from cans.learning.congestion import Load, worth_asking
+from cans.learning.congestion import Load
 from cans.live.device.hooks import Hooks
 from cans.live.device.servers.contact import Contact
 from cans.live.wire.link import Pending
@@ -52,7 +52,7 @@ class Quotes:
         self, server: int | None, load: Load | None, learner: DeviceLearner, choice: Choice | None
     ) -> bool:
         """Whether to ask before this choice stands."""
-        if server is None or load is None or choice is None or not learner.load_aware:
+        if server is None or load is None or choice is None or not learner.crowd.heeded:
             return False
         if self._hooks.force is not None or not self._hooks.told_by_server:
             return False
@@ -61,7 +61,7 @@ class Quotes:
         takes = self.takes_ms
         if choice.row == learner.table.local and takes > LOCAL_SHARE * choice.predicted_ms:
             return False
-        return worth_asking(load, learner.server_ms, takes, learner.gain_ms, learner.newcomer)
+        return learner.crowd.worth_asking(load, takes)
 
     @property
     def takes_ms(self) -> float:

@@ -8,14 +8,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from cans.learning.arithmetic import choosing, idle, linear, scoring
-from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
-from cans.learning.arithmetic.layout import exploration_weight, fleet_state, raw_choices
+from cans.learning.arithmetic import choosing, linear, scoring
+from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
+from cans.learning.arithmetic.layout import exploration_weight, fleet_state, take_rows
 from cans.learning.choice import Choice, Context, Latencies
-from cans.learning.congestion import Habit, Load, Overrun, toll, wait_at_arrival
+from cans.learning.device.crowd import Crowd
+from cans.learning.device.part import PartLearner, PartRecord
+from cans.learning.device.trials import Trials
 from cans.learning.grouping import outgrown
 from cans.learning.messages import DeviceIdentity, Download, PoolKey, Upload
-from cans.learning.part import PartLearner, PartRecord
 from cans.learning.policies import Choose, Hyperparameters, Policy
 from cans.learning.statistics import SufficientStatistics
 from cans.learning.table import PartitionTable
@@ -24,15 +25,8 @@ NOTHING_SPECIAL = Context()
 _NOBODY_ASKED = np.zeros(0, dtype=np.bool_)
 _NO_NORMALS = np.zeros(0)
 
-SOONER, FASTER_BY = 0.1, 0.5
-"""A server that answers in less than half the expected time is asked again ten times as soon."""
-
 LASTING = 20.0
 """Observations of its own that a device must have made at its present pace to be another one."""
-
-NEW = 12
-"""Inferences after which the utilisation that a server tells, an average over seconds, says
-something of a fleet that began when the device did."""
 
 
 class DeviceLearner:
@@ -78,16 +72,12 @@ class DeviceLearner:
             )
             for number, part in enumerate(policy.parts)
         }
-        self._light = self._light_choices()
+        self.crowd = Crowd(table, policy, self._state, self._parts, self.get_ready)
+        self.trials = Trials(table, policy, self._state, self._parts, self.get_ready)
         self._how = list(Choose).index(policy.choose)  # as `choosing.py` counts
         self._allowed: BoolArray | None = None  # when last something was not, and the scores then
         self._allowed_scores: Array | None = None
         self._frame = 0
-        self._overrun = Overrun()
-        self._habit = Habit()
-        self._made_here = 0  # inferences by this learner: it begins anew with a process or a server
-        self._worked_at = 0.0  # when this device last saw the server do most of the model
-        self._hopeful = False  # the last that was heard of the server was much faster than expected
         self.tied = 0  # how many choices were ties
 
     # --- join ---
@@ -110,31 +100,13 @@ class DeviceLearner:
                 table, self.policy, self.hyperparameters, 1, self._radius
             )
         self.table = table
-        state = self._state
-        state.rows[...] = rows.rows
-        state.sums_at_zero[...] = rows.sums_at_zero
-        state.sums_per_ms[...] = rows.sums_per_ms
-        state.informative[...] = rows.informative
-        self._light = self._light_choices()
-        if state.choices.used:
-            state.choices.largest[0] = np.array_equal(state.rows, state.choices.rows)
-        if state.physics.used:
-            state.physics.floor[...] = rows.physics.floor
-            state.physics.viable[...] = rows.physics.viable
-            state.physics.barred[...] = rows.physics.barred
-            state.physics.beaten[...] = rows.physics.beaten
-            state.physics.sources[...] = rows.physics.sources
-            state.physics.source_count[...] = rows.physics.source_count
-            state.physics.floor_by_source[...] = rows.physics.floor_by_source
-            state.physics.columns[...] = rows.physics.columns
-            state.physics.idle_device[...] = rows.physics.idle_device
-            state.physics.idle_server[...] = rows.physics.idle_server
-            state.physics.updates[...] = ANEW
-            state.physics.stale[...] = True
+        take_rows(self._state, rows)
+        self.trials.use_rows(table)
+        if self._state.physics.used:
             self.get_ready()
         else:
             for part in self._parts.values():
-                linear.estimate(state, 0, part.number)
+                linear.estimate(self._state, 0, part.number)
 
     # --- the three verbs ---
 
@@ -156,7 +128,7 @@ class DeviceLearner:
             everything = np.ones(self.table.choices, dtype=np.bool_)
             allowed = everything if allowed is None else allowed
             return self._made(choosing.choose_blindly(how, allowed, context.uniform), False)
-        charge = self.charge(context.load, context.toll)
+        charge = self.crowd.charge(context.load, context.toll)
         scores = self._scores(context, charge)
         forced = self.policy.forced_sampling and choosing.must_not_stay_local(self._frame)
         restricted = allowed is not None
@@ -165,20 +137,15 @@ class DeviceLearner:
         )
         self.tied += tied
         fees = np.zeros(self.table.choices) if charge is None else charge.sum(axis=0)
-        before = self._habit.taken
-        may_stay = before is not None and (allowed is None or bool(allowed[before]))
-        if charge is not None and context.load is not None and may_stay:
-            index = self._habit.choose(index, scores, fees, context.load, context.uniform)
+        if charge is not None:
+            index = self.crowd.settled(index, scores, fees, context)
         among = allowed if allowed is not None else _NOBODY_ASKED
         other = choosing.glance(self._state, 0, index, among, restricted, fees)
         score = float(scores[other])
         if score == inf:  # it was left out: its bound is no score
             score = float(self._state.physics.low[0, :, other].sum() + fees[other])
         made = self._made(other, tied, score)._replace(looked=other != index)
-        if charge is None or context.load is None:
-            return made
-        beyond = self._overrun.milliseconds if context.load.joined > 1 else 0.0
-        return _charged(made, charge, beyond)
+        return made if charge is None else self.crowd.charged(made, charge, context.load)
 
     def observe(
         self, choice: Choice | int, latencies: Latencies, time: float = 0.0
@@ -188,7 +155,8 @@ class DeviceLearner:
             if value is not None and not -inf < value < inf:
                 raise ValueError(f"latencies must be finite numbers, not {latencies}")
         index = choice if isinstance(choice, int) else choice.row
-        self._judge_server(index, latencies.server, time)
+        if latencies.server is not None:
+            self.trials.note_server(index, latencies.server, time)
         heard = []
         for part in self._parts.values():
             latency = latencies.of(part.part.explains)
@@ -200,117 +168,11 @@ class DeviceLearner:
                 continue  # that its pool has grown meanwhile is no reason to tell of it
             heard.append(part)
         if latencies.front is not None:
-            idle.note_run(self._state, 0, index, time)
+            self.trials.note_front(index, time)
         due = [part for part in heard if part.wants_upload()]
         if not due:
             return ()
         return tuple(part.upload() for part in heard if part in due or part.rides(index))
-
-    def observe_wait(self, choice: Choice, waited_ms: float) -> None:
-        """How long a request waited for a worker, beside what was assumed when it was chosen."""
-        if not self.load_aware:
-            return
-        self._made_here += 1
-        if not choice.looked:  # a look is no change of one's mind
-            self._habit.took(choice.row)
-        if choice.row == self.table.local:
-            self._overrun.stayed()
-        else:
-            self._overrun.waited(choice.wait_ms - choice.overrun_ms, waited_ms)
-
-    def _judge_server(self, index: int, latency: float | None, time: float) -> None:
-        if latency is not None and "server" in self._parts and not self.is_light(index):
-            number = self._parts["server"].number
-            self._worked_at = max(time, self._worked_at)
-            self._hopeful = latency < FASTER_BY * float(self._state.mean[0, number, index])
-
-    def is_light(self, row: int) -> bool:
-        """Whether a choice leaves the server so little that its time says nothing of the rest."""
-        return bool(self._light[row])
-
-    def _light_choices(self) -> BoolArray:
-        part = self._parts.get("server")
-        if part is None:
-            return np.ones(self.table.choices, dtype=np.bool_)
-        return idle.hardly_for_server(self._state.rows[part.number])
-
-    def wants_probe(self, time: float) -> bool:
-        """Whether to time the smallest exchange of `table.probe`: this device stays local, and has
-        neither used its link nor heard of it for a while."""
-        part = self._parts.get("link")
-        if part is None or self.table.probe is None:
-            return False
-        return bool(time - self._state.heard[0, part.number] > self.policy.probe_after_s)
-
-    def wants_work(self, time: float, row: int | None = None) -> bool:
-        """Whether to send real work beside an answer that was made here, or by a choice (`row`)
-        that leaves the server little. Here: nobody has told of the server for a while, and a small
-        exchange says nothing about it. With little for the server: it was found to have changed,
-        and this device has not seen since what it takes for more. Sooner while the last that was
-        heard was faster than expected: it may be well again."""
-        if not self.load_aware or self.policy.probe_after_s == inf:
-            return False
-        part = self._parts["server"]
-        if row is None or row == self.table.local:
-            return bool(time - self._state.heard[0, part.number] > self.work_every_s)
-        changed = part.epoch > 0 and self.is_light(row)
-        return changed and time - self._worked_at > self.work_every_s
-
-    @property
-    def work_every_s(self) -> float:
-        """Seconds of silence after which real work is sent."""
-        return self.policy.probe_after_s * (SOONER if self._hopeful else 1.0)
-
-    @property
-    def work_probe(self) -> int:
-        """The choice that real work is sent with: the raw input, in the codec that is at the server
-        soonest. What the server takes for it has no say in that: it is what is in doubt."""
-        self.get_ready()
-        raw = raw_choices(self._state, self.table)
-        return idle.soonest_at_server(self._state, 0, self._parts["server"].number, raw)
-
-    def begin(self, time: float) -> None:
-        """The front-end is taken to have run until now, if it is not known when it did."""
-        if self._state.physics.used and self._state.physics.ran[0] == 0.0:
-            self._state.physics.ran[0] = time
-
-    def wants_own_run(self, time: float, row: int) -> bool:
-        """Whether to run the whole model here for its own sake, beside an answer made by a choice
-        (`row`): the front-end has been idle for long, or since it was found to have changed."""
-        every = self.policy.probe_after_s
-        return every < inf and idle.wants_own_run(self._state, 0, row, time, every)
-
-    def wants_server_run(self, time: float, row: int, worked: float) -> bool:
-        """The same of the server, which last did most of the work for anybody when it `worked`. For
-        servers where nobody waits; `wants_work` for those that tell their load."""
-        every = self.policy.probe_after_s
-        return every < inf and idle.wants_server_run(self._state, 0, row, worked, time, every)
-
-    @property
-    def newcomer(self) -> bool:
-        """Whether it cannot know yet how busy the server usually is."""
-        return self._made_here < NEW
-
-    @property
-    def server_ms(self) -> float:
-        """What the server is expected to compute for the raw input; 0: not known."""
-        part = self._parts.get("server")
-        if part is None:
-            return 0.0
-        self.get_ready()
-        return float(self._state.mean[0, part.number, 0])
-
-    @property
-    def gain_ms(self) -> float:
-        """How much sooner an answer is expected with the server than without, if nobody waits."""
-        self.get_ready()
-        mean = self._state.mean[0].sum(axis=0)
-        return float(mean[-1] - mean[:-1].min()) if len(mean) > 1 else 0.0
-
-    def wants_all_probes(self) -> bool:
-        """Whether to time every exchange of `table.probe` when it arrives at a server."""
-        has_link = "link" in self._parts and self.table.probe is not None
-        return has_link and self.policy.probe_after_s < inf
 
     def observe_probe(
         self, latencies: Sequence[float], time: float = 0.0, tell: bool = False
@@ -396,33 +258,6 @@ class DeviceLearner:
             lowest = physics.low[0].sum(axis=0) if physics.used else self._optimistic()
             mean, width = mean + learned, learned - lowest
         return mean, width
-
-    @property
-    def load_aware(self) -> bool:
-        """Whether the server's time is to be learned without the wait, which is told."""
-        return self.policy.load_aware and "server" in self._parts
-
-    def charge(self, load: Load | None, share: float = 1.0) -> Array | None:
-        """(2, choices) wait and toll of every choice in ms, by what the server told and the share
-        of the toll that counts; None: nobody waits, or this policy has not heard of it."""
-        if load is None or load.workers == inf or not self.load_aware:
-            return None
-        others = share > 0.0 and load.joined > 1 and load.arrivals > 0.0
-        if load.wait_ms == 0.0 and not others and load.joined <= 1:
-            return None
-        part = self._parts["server"]
-        service = self._state.mean[0, part.number]
-        expected = wait_at_arrival(load, np.maximum(self._way, 0.0))
-        expected += self._overrun.milliseconds if load.joined > 1 else 0.0
-        wait = np.where(self._state.informative[part.number], expected, 0.0)
-        return np.stack([wait, share * toll(service, load)])
-
-    @property
-    def _way(self) -> Array:
-        """Milliseconds before a request of every choice is at the server."""
-        mean = self._state.mean[0]
-        way: Array = mean.sum(axis=0) - mean[self._parts["server"].number]
-        return way
 
     def bottlenecks(self) -> Array | None:
         """Lower confidence bound of the slowest of front-end, link and server for every choice, in
@@ -513,15 +348,3 @@ class DeviceLearner:
                 predicted += float(self._state.mean[0, part, row])
         width = predicted - score
         return Choice(row, table.point_of[row], table.codec_of[row], predicted, width, tied)
-
-
-def _charged(choice: Choice, charge: Array, overrun: float) -> Choice:
-    """The choice with what was assumed of the wait (and how much of it is overrun) and the toll."""
-    wait, fee = (float(each) for each in charge[:, choice.row])
-    return choice._replace(
-        predicted_ms=choice.predicted_ms + wait,
-        width_ms=choice.width_ms + wait + fee,
-        wait_ms=wait,
-        overrun_ms=min(overrun, wait),
-        toll_ms=fee,
-    )

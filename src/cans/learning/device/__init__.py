@@ -1,0 +1,1 @@
+"""One device's side of every policy."""
