@@ -14,7 +14,7 @@ import reference_cans
 from cans.learning import DeviceLearner, EdgeAggregator, Latencies, PartitionTable, policy_named
 from cans.learning.arithmetic import estimating, pooling, scoring
 from cans.learning.arithmetic.arrays import LearnerState, new_pools
-from cans.learning.arithmetic.by_choice import bending, deviations, looks
+from cans.learning.arithmetic.by_choice import barring, bending, deviations, looks
 from cans.learning.arithmetic.layout import fleet_state
 from cans.learning.choice import Context
 from cans.learning.congestion import Load
@@ -314,9 +314,9 @@ def test_what_was_surely_too_slow_is_out_unless_the_others_wait_for_long() -> No
     state = learner._state
     state.choices.least[0, 2] = 1000.0
     nothing, wait = np.zeros(9), np.full(9, 2000.0)
-    assert deviations.too_slow(state, 0, nothing, 50.0).tolist() == [c == 2 for c in range(9)]
+    assert barring.too_slow(state, 0, nothing, 50.0).tolist() == [c == 2 for c in range(9)]
     wait[2] = 0.0
-    assert not deviations.too_slow(state, 0, wait, 1000.0)[2]
+    assert not barring.too_slow(state, 0, wait, 1000.0)[2]
 
 
 def test_a_look_is_no_change_of_habit() -> None:
@@ -634,8 +634,8 @@ def test_a_look_may_not_cost_three_times_the_choice_in_whose_place_it_is() -> No
     state.choices.width[0] = 0.0
     state.choices.width[0, 1, 1] = 150.0
     mean = np.array([9.0, 0.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0])
-    assert deviations.affordable(state, 0, mean, 8).tolist() == [*[False] * 4, *[True] * 5]
-    assert deviations.affordable(state, 0, mean, 1).all()
+    assert barring.affordable(state, 0, mean, 8).tolist() == [*[False] * 4, *[True] * 5]
+    assert barring.affordable(state, 0, mean, 1).all()
 
 
 def test_bounds_count_less_the_more_was_observed_unless_a_choice_was_hardly_seen() -> None:

@@ -14,6 +14,7 @@ from math import sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, IntArray, LearnerState
+from cans.learning.arithmetic.by_choice.counts import share_of_others
 from cans.learning.arithmetic.by_choice.deviations import (
     FLOOR_MS,
     about_averages,
@@ -21,7 +22,6 @@ from cans.learning.arithmetic.by_choice.deviations import (
     differing,
     note_unlike,
     share,
-    share_of_others,
 )
 from cans.learning.arithmetic.linear import (
     b_of,

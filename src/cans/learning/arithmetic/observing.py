@@ -12,13 +12,8 @@ from __future__ import annotations
 from math import log1p, sqrt
 
 from cans.learning.arithmetic.arrays import ANEW, INSISTENCE, MATURE, Array, LearnerState
-from cans.learning.arithmetic.by_choice.deviations import (
-    FLOOR_MS,
-    note_choice,
-    note_own,
-    observed,
-    observed_itself,
-)
+from cans.learning.arithmetic.by_choice.counts import observed, observed_itself
+from cans.learning.arithmetic.by_choice.deviations import FLOOR_MS, note_choice, note_own
 
 SHORT_MS = 3.0 * FLOOR_MS
 """Latencies up to this may be far shorter than expected by a disturbance alone."""

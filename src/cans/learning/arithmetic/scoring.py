@@ -7,16 +7,10 @@ from math import sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import ANEW, Array, BoolArray, LearnerState
+from cans.learning.arithmetic.by_choice.barring import TOO_MUCH, affordable, too_far, too_slow
 from cans.learning.arithmetic.by_choice.bending import look_into_choices
-from cans.learning.arithmetic.by_choice.deviations import (
-    TOO_MUCH,
-    affordable,
-    deviates,
-    most_observed,
-    most_observed_itself,
-    too_far,
-    too_slow,
-)
+from cans.learning.arithmetic.by_choice.counts import most_observed, most_observed_itself
+from cans.learning.arithmetic.by_choice.deviations import deviates
 from cans.learning.arithmetic.estimating import (
     compute_root,
     estimate_physically,

@@ -31,14 +31,16 @@ from cans.learning.arithmetic import (
     pooling,
     scoring,
 )
-from cans.learning.arithmetic.by_choice import bending, deviations, looks, personal
+from cans.learning.arithmetic.by_choice import barring, bending, counts, deviations, looks, personal
 from cans.simulation.engines import exchanging, fast, loops, measuring
 
 COMPILED = (
     loops,
     linear,
     nonnegative,
+    counts,
     deviations,
+    barring,
     observing,
     estimating,
     personal,

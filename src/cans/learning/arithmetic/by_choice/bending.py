@@ -10,6 +10,7 @@ from math import sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, LearnerState
+from cans.learning.arithmetic.by_choice.barring import note_slow
 from cans.learning.arithmetic.by_choice.deviations import (
     LEAST_SPREAD,
     deviations,
@@ -17,7 +18,6 @@ from cans.learning.arithmetic.by_choice.deviations import (
     is_due,
     mature,
     noise_of,
-    note_slow,
     reference_of,
     scattered,
     spread_of,

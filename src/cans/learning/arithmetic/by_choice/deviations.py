@@ -20,8 +20,9 @@ from math import sqrt
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import LARGEST, MATURE, Array, BoolArray, LearnerState
-from cans.learning.arithmetic.linear import norms, over_parts, times
+from cans.learning.arithmetic.arrays import LARGEST, Array, LearnerState
+from cans.learning.arithmetic.by_choice.counts import observed
+from cans.learning.arithmetic.linear import norms, times
 
 FLOOR_MS = 3.0
 """Schedulers and radios disturb by a few milliseconds; above that, noise is a share of latency."""
@@ -42,19 +43,6 @@ FAR_ABOVE = 3.0
 
 RENEWED = 1.05
 """Growth of what is known of a part after which its choices are looked into anew."""
-
-TOO_MUCH = 3.0
-"""Times the best latency that a choice may take, one standard deviation included, to be tried."""
-
-EXTRAPOLATED = 100.0
-"""Times the variance of one observation: what is more uncertain was never observed at all."""
-
-UNSEEN = 1e-3
-"""Squared distance, in scaled features, from everything that was ever observed of a link: beyond
-that the ridge alone speaks for a choice, by which it may take any time at all."""
-
-SURELY = 3.0
-"""Standard errors by which a choice must have been slower than that not to be tried again."""
 
 SUSPECTED, SUSPICIONS = 0.1, 3.0
 """The spread of the choices that is reckoned with before any of them has spoken, a share of
@@ -281,43 +269,6 @@ def doubt(level: Array, norm: Array, noise: Array, spread: float, variance: floa
     return result
 
 
-def observed(state: LearnerState, device: int, part: int) -> float:
-    """Observations of a part, this device's and others'."""
-    return float(state.synced[device, part, -1] + state.local[device, part, -1])
-
-
-def share_of_others(state: LearnerState, device: int, part: int) -> float:
-    """Of all observations that a pool, as far as this device knows, was told or will be, how many
-    are others'."""
-    known = observed(state, device, part)
-    return max(known - observed_itself(state, device, part), 0.0) / max(known, 1.0)
-
-
-def observed_itself(state: LearnerState, device: int, part: int) -> float:
-    """Observations of a part that the device made since the pool last started anew, those that no
-    longer count among its own included."""
-    return float(state.physics.own[device, part, -1] + state.physics.dropped[device, part])
-
-
-def most_observed(state: LearnerState, device: int) -> float:
-    """Of front-end or server, whichever was observed more often: about as many inferences were
-    made."""
-    most = 0.0
-    for part in range(state.rows.shape[0]):
-        if state.choices.suspect[part]:
-            most = max(most, observed(state, device, part))
-    return most
-
-
-def most_observed_itself(state: LearnerState, device: int) -> float:
-    """The same, of what the device has observed itself."""
-    most = 0.0
-    for part in range(state.rows.shape[0]):
-        if state.choices.suspect[part]:
-            most = max(most, float(state.physics.own[device, part, -1]))
-    return most
-
-
 def is_due(state: LearnerState, device: int, part: int) -> bool:
     """Whether so much was learned of a part since its choices were last looked into that they are
     looked into now: a twentieth more, or something far slower than expected."""
@@ -329,40 +280,7 @@ def is_due(state: LearnerState, device: int, part: int) -> bool:
     return True
 
 
-def note_slow(state: LearnerState, device: int) -> None:
-    """What was seen of every choice, and what it surely takes; 0 if that is not known."""
-    choices = state.choices
-    seen, error = np.zeros(state.rows.shape[1]), np.zeros(state.rows.shape[1])
-    for part in range(state.rows.shape[0]):
-        tested = state.synced[device, part, -2] >= state.dimension[part] + MATURE
-        if choices.bends[part] and tested and choices.largest[0]:
-            sums = choices.synced[device, part] + choices.local[device, part]
-            known = sums[0] >= REPEATED
-            weight = np.where(known, sums[0], 1.0)
-            average = sums[1] / weight * state.physics.pace[device, part]
-            variance = state.physics.deviation[device, part] ** 2 / share(average) / weight
-            seen = seen + np.where(known, average, 0.0)
-            error = error + np.where(known, variance, 0.0)
-    choices.seen[device] = seen
-    choices.least[device] = np.maximum(seen - SURELY * np.sqrt(error), 0.0)
-
-
 # --- select --------------------------------------------------------------------------------------
-
-
-def affordable(state: LearnerState, device: int, mean: Array, best: int) -> BoolArray:
-    """Choices that do not take more than `TOO_MUCH` times what the best one does at most, one
-    standard deviation each; none of a link where nothing like it was ever observed. Where no
-    exchanges are timed, somebody has to try it."""
-    width = state.choices.width[device]
-    variance = width * width
-    for part in range(variance.shape[0]):
-        if part != state.physics.front_part and part != state.physics.server_part:
-            unseen = state.ridge * state.norm[device, part] ** 2 > UNSEEN
-            variance[part] = np.where(unseen, 0.0, variance[part])
-    high = mean + np.sqrt(over_parts(variance))
-    result: BoolArray = high <= TOO_MUCH * high[best]
-    return result
 
 
 def deviates(state: LearnerState, device: int) -> bool:
@@ -380,36 +298,6 @@ def mature(state: LearnerState, device: int, beyond: float) -> bool:
         if state.choices.suspect[part] and known < state.dimension[part] + beyond:
             return False
     return True
-
-
-def too_slow(state: LearnerState, device: int, charge: Array, best: float) -> BoolArray:
-    """Choices that were surely seen to take more than `TOO_MUCH` times the best: whatever a line
-    says of them, they are not tried again. `charge` comes on top of each."""
-    least = state.choices.least[device]
-    result: BoolArray = (least > 0.0) & (least + charge > TOO_MUCH * best)
-    return result
-
-
-def too_far(state: LearnerState, device: int, mean: Array, barred: Array) -> BoolArray:
-    """Choices that may take, one standard deviation included, `TOO_MUCH` times as long until they
-    reach the server alone as the surest choice is expected to take in all: a link is not tried
-    because it is uncertain. Exchanges that are timed for their own sake say more about it, at less
-    cost. Where there are none, and nothing is known of it at all, somebody has to try."""
-    physics = state.physics
-    front, server = physics.front_part, physics.server_part
-    if front < 0:
-        return np.zeros(mean.shape[0], dtype=np.bool_)
-    variance = state.choices.width[device] ** 2
-    surest = (mean + np.sqrt(over_parts(variance)) + barred).argmin()
-    way = over_parts(state.mean[device]) - state.mean[device, server]
-    open_ = np.zeros_like(mean)
-    for part in range(state.rows.shape[0]):
-        if part != front and part != server:
-            leverage = state.norm[device, part] ** 2 * share(state.mean[device, part])
-            open_ = open_ + np.where(leverage <= EXTRAPOLATED, variance[part], 0.0)
-    far: BoolArray = way + np.sqrt(open_) > TOO_MUCH * mean[surest]
-    far[surest] = False
-    return far
 
 
 def suspicion(state: LearnerState, device: int, part: int) -> float:

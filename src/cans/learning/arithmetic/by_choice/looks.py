@@ -12,15 +12,9 @@ from math import erfc, exp, pi, sqrt
 import numpy as np
 
 from cans.learning.arithmetic.arrays import Array, BoolArray, LearnerState
-from cans.learning.arithmetic.by_choice.deviations import (
-    affordable,
-    most_observed,
-    observed,
-    share,
-    suspicion,
-    too_far,
-    too_slow,
-)
+from cans.learning.arithmetic.by_choice.barring import affordable, too_far, too_slow
+from cans.learning.arithmetic.by_choice.counts import most_observed, observed
+from cans.learning.arithmetic.by_choice.deviations import share, suspicion
 from cans.learning.arithmetic.linear import times
 
 CURIOSITY, AT_MOST, WORTHWHILE = 10.0, 0.2, 0.04

@@ -15,12 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from cans.learning.arithmetic.arrays import LearnerState
-from cans.learning.arithmetic.by_choice.deviations import (
-    REPEATED,
-    likeliest_spread,
-    share,
-    share_of_others,
-)
+from cans.learning.arithmetic.by_choice.counts import share_of_others
+from cans.learning.arithmetic.by_choice.deviations import REPEATED, likeliest_spread, share
 
 
 def individualise(state: LearnerState, device: int, part: int, due: bool) -> None:

@@ -1,0 +1,167 @@
+"""A table of measurements as somebody else might publish one, drawn at random.
+
+Whoever measures does it in a way of their own: on machines that are good at one kind of layer and
+bad at another, limited by memory or by the launch of each kernel; one sample of each point, fifty,
+or a mean of twenty; in microseconds or in whole milliseconds; with outliers or without; with one
+column of work for each segment, or one for each kind of layer.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cans.learning.arithmetic.arrays import Array
+
+KINDS = ("conv", "depthwise", "fc", "other")
+SHARES = (0.5, 0.2, 0.1, 0.2)  # of the layers
+MOST_PLACES = 6  # of device type and network
+AVERAGED = 20  # samples behind each row of who publishes means
+SEGMENT = 14_600  # bytes that a fresh connection sends at once
+
+
+@dataclass(frozen=True)
+class Network:
+    """A chain of layers: what crosses at each point, and the work of each layer."""
+
+    sizes: Array  # (points,) bytes; nothing crosses at the last point
+    macs: Array  # (layers,)
+    kind: Array  # (layers,) index into KINDS
+
+
+@dataclass(frozen=True)
+class Style:
+    """How somebody measures and publishes."""
+
+    noise: float  # a share of what is measured
+    outliers: float  # a share of the measurements, of 2 to 10 times
+    samples: int  # rows of each point
+    averaged: bool  # rows are means
+    digits: int  # of milliseconds, behind the point
+    by_kind: bool  # columns of work for each kind of layer
+
+    def __str__(self) -> str:
+        rows = "means" if self.averaged else f"{self.samples} samples"
+        columns = ", by kind" if self.by_kind else ""
+        outliers = f", {self.outliers:.0%} outliers" if self.outliers else ""
+        return f"{rows}, {self.noise:.0%} noise{outliers}, {self.digits} digits{columns}"
+
+
+def write_table(path: Path, seed: int) -> str:
+    """Draw a table, write it as a trace, and say what it is."""
+    rng = np.random.default_rng(seed)
+    network, style = draw_network(rng), draw_style(rng)
+    speed = 10 ** rng.uniform(5.0, 8.0)  # MACs per millisecond of devices, about
+    unequal = rng.choice([0.1, 0.3, 0.8])  # how differently a machine takes to kinds of layers
+    server = Machine(rng, speed * 10 ** rng.uniform(0.3, 2.0), unequal, launch_ms=0.2)
+    back = server.layers(network)[::-1].cumsum()[::-1] + rng.uniform(0.2, 8.0)
+    devices = [
+        Machine(rng, speed * 10 ** rng.uniform(-0.5, 0.5), unequal, launch_ms=0.2)
+        for _ in range(rng.integers(1, 6))
+    ]
+    links = [
+        (10 ** rng.uniform(0.3, 3.0), rng.uniform(0.3, 60.0)) for _ in range(rng.integers(1, 4))
+    ]
+    places = [(device, link) for device in range(len(devices)) for link in range(len(links))]
+    chosen = rng.permutation(len(places))[:MOST_PLACES]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header(style))
+        for device, link in (places[each] for each in chosen):
+            front = np.concatenate([[0.0], devices[device].layers(network).cumsum()])
+            mbps, fixed_ms = links[link]
+            slow_start = 1.0 + 2.0 * SEGMENT / (network.sizes + SEGMENT)
+            sent = fixed_ms + network.sizes * 8e-3 / mbps * slow_start
+            for point, work in enumerate(columns(network, style)):
+                last = point == len(network.macs)
+                took = (front[point], 0.0 if last else sent[point], 0.0 if last else back[point])
+                for row in measured(rng, style, took):
+                    writer.writerow([f"device{device}", f"network{link}", f"p{point}", *work, *row])
+    return (
+        f"{len(network.macs)} layers, {len(devices)} device types, {len(links)} networks, {style}"
+    )
+
+
+def draw_network(rng: np.random.Generator) -> Network:
+    layers, sent = int(rng.integers(4, 40)), 10 ** rng.uniform(3.5, 6.3)
+    depth = np.linspace(0.0, 1.0, layers)
+    shape = rng.choice(["shrinks", "flat", "narrow in the middle", "grows"])
+    if shape == "shrinks":
+        sizes = rng.uniform(0.5, 6.0) * np.exp(-rng.uniform(2.0, 6.0) * depth)
+        sizes = sizes * np.exp(rng.normal(0.0, 0.4, layers))
+    elif shape == "flat":
+        sizes = np.full(layers, rng.uniform(0.3, 3.0))
+    elif shape == "narrow in the middle":
+        sizes = 0.05 + rng.uniform(0.5, 2.0) * (2.0 * depth - 1.0) ** 2
+    else:
+        sizes = 0.3 + rng.uniform(0.7, 3.7) * depth
+    sizes = np.maximum(np.concatenate([[1.0], sizes]) * sent, 4.0).astype(int).astype(float)
+    sizes[-1] = 0.0
+    kind = rng.choice(len(KINDS), layers, p=SHARES)
+    macs = 10 ** rng.uniform(5.5, 9.0, layers) * np.where(kind == KINDS.index("other"), 0.01, 1.0)
+    return Network(sizes, macs, kind)
+
+
+def draw_style(rng: np.random.Generator) -> Style:
+    return Style(
+        noise=float(rng.choice([0.02, 0.05, 0.1, 0.25])),
+        outliers=float(rng.choice([0.0, 0.0, 0.0, 0.01, 0.03])),
+        samples=int(rng.choice([1, 3, 10, 50])),
+        averaged=bool(rng.random() < 0.5),
+        digits=int(rng.choice([4, 4, 1, 0])),
+        by_kind=bool(rng.random() < 0.3),
+    )
+
+
+class Machine:
+    """What computes layers: by their work, or by what they read and write if that takes longer."""
+
+    def __init__(
+        self, rng: np.random.Generator, speed: float, unequal: float, launch_ms: float
+    ) -> None:
+        self._speed = speed * np.exp(rng.normal(0.0, unequal, len(KINDS)))  # MACs per millisecond
+        self._memory = speed * 10 ** rng.uniform(-1.3, 1.7)  # bytes per millisecond
+        self._launch_ms = rng.uniform(0.0, launch_ms)
+
+    def layers(self, network: Network) -> Array:
+        """(layers,) milliseconds."""
+        traffic = 4.0 * (network.sizes[:-1] + network.sizes[1:])
+        computed = network.macs / self._speed[network.kind]
+        took: Array = np.maximum(computed, traffic / self._memory) + self._launch_ms
+        return took
+
+
+def header(style: Style) -> list[str]:
+    own = [f"{side}:{kind}" for side in ("front", "server") for kind in KINDS]
+    return [
+        *("device_type", "network", "point", "bytes", "front_macs", "back_macs"),
+        *(own if style.by_kind else ()),
+        *("front_ms", "link_ms", "server_ms"),
+    ]
+
+
+def columns(network: Network, style: Style) -> list[list[int]]:
+    """Bytes and work of every point."""
+    by_kind = np.where(network.kind[:, None] == np.arange(len(KINDS)), network.macs[:, None], 0.0)
+    done = np.vstack([np.zeros(len(KINDS)), by_kind.cumsum(axis=0)])
+    left = done[-1] - done
+    left[-1] = 0.0
+    return [
+        [int(size), int(before.sum()), int(after.sum())]
+        + ([*before.astype(int).tolist(), *after.astype(int).tolist()] if style.by_kind else [])
+        for size, before, after in zip(network.sizes, done, left, strict=True)
+    ]
+
+
+def measured(rng: np.random.Generator, style: Style, took: tuple[float, ...]) -> list[list[str]]:
+    """The rows of a point: front-end, link and server, as measured and written."""
+    number = AVERAGED if style.averaged else style.samples
+    shares = np.exp(rng.normal(0.0, style.noise, (number, 3)))
+    far = rng.random((number, 3)) < style.outliers
+    rows = np.array(took) * shares * np.where(far, rng.uniform(2.0, 10.0, (number, 3)), 1.0)
+    if style.averaged:
+        rows = rows.mean(axis=0, keepdims=True)
+    return [[f"{each:.{style.digits}f}" for each in row] for row in rows]
