@@ -20,6 +20,8 @@ KINDS = ("conv", "depthwise", "fc", "other")
 SHARES = (0.5, 0.2, 0.1, 0.2)  # of the layers
 MOST_PLACES = 6  # of device type and network
 AVERAGED = 20  # samples behind each row of who publishes means
+LAUNCH_MS = 0.2  # of each layer, at most
+WORTH = 0.95  # of the better end: what a cut takes that is worth it
 SEGMENT = 14_600  # bytes that a fresh connection sends at once
 
 
@@ -50,39 +52,62 @@ class Style:
         return f"{rows}, {self.noise:.0%} noise{outliers}, {self.digits} digits{columns}"
 
 
+@dataclass(frozen=True)
+class Fleet:
+    """What everything takes, without the noise of who measures it."""
+
+    network: Network
+    fronts: list[Array]  # (points,) ms of each type of device
+    links: list[Array]  # (points,) ms of each network
+    back: Array  # (points,) ms
+    places: list[tuple[int, int]]  # of type and network
+
+    def took(self, device: int, link: int) -> Array:
+        """(points, 3) milliseconds of front-end, link and server."""
+        return np.stack([self.fronts[device], self.links[link], self.back], axis=1)
+
+    @property
+    def is_worth_cutting(self) -> bool:
+        """Whether a cut is better than both ends somewhere: otherwise there is little to learn."""
+        totals = (self.took(*place).sum(axis=1) for place in self.places)
+        return any(each[1:-1].min() < WORTH * min(each[0], each[-1]) for each in totals)
+
+
 def write_table(path: Path, seed: int) -> str:
     """Draw a table, write it as a trace, and say what it is."""
     rng = np.random.default_rng(seed)
-    network, style = draw_network(rng), draw_style(rng)
-    speed = 10 ** rng.uniform(5.0, 8.0)  # MACs per millisecond of devices, about
-    unequal = rng.choice([0.1, 0.3, 0.8])  # how differently a machine takes to kinds of layers
-    server = Machine(rng, speed * 10 ** rng.uniform(0.3, 2.0), unequal, launch_ms=0.2)
-    back = server.layers(network)[::-1].cumsum()[::-1] + rng.uniform(0.2, 8.0)
-    devices = [
-        Machine(rng, speed * 10 ** rng.uniform(-0.5, 0.5), unequal, launch_ms=0.2)
-        for _ in range(rng.integers(1, 6))
-    ]
-    links = [
-        (10 ** rng.uniform(0.3, 3.0), rng.uniform(0.3, 60.0)) for _ in range(rng.integers(1, 4))
-    ]
-    places = [(device, link) for device in range(len(devices)) for link in range(len(links))]
-    chosen = rng.permutation(len(places))[:MOST_PLACES]
+    while not (fleet := draw_fleet(rng)).is_worth_cutting:
+        pass
+    style = draw_style(rng)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header(style))
-        for device, link in (places[each] for each in chosen):
-            front = np.concatenate([[0.0], devices[device].layers(network).cumsum()])
-            mbps, fixed_ms = links[link]
-            slow_start = 1.0 + 2.0 * SEGMENT / (network.sizes + SEGMENT)
-            sent = fixed_ms + network.sizes * 8e-3 / mbps * slow_start
-            for point, work in enumerate(columns(network, style)):
-                last = point == len(network.macs)
-                took = (front[point], 0.0 if last else sent[point], 0.0 if last else back[point])
-                for row in measured(rng, style, took):
-                    writer.writerow([f"device{device}", f"network{link}", f"p{point}", *work, *row])
-    return (
-        f"{len(network.macs)} layers, {len(devices)} device types, {len(links)} networks, {style}"
-    )
+        for device, link in fleet.places:
+            work, took = columns(fleet.network, style), fleet.took(device, link)
+            for point, each in enumerate(took):
+                for row in measured(rng, style, each):
+                    start = [f"device{device}", f"network{link}", f"p{point}"]
+                    writer.writerow([*start, *work[point], *row])
+    layers, types, links = len(fleet.network.macs), len(fleet.fronts), len(fleet.links)
+    return f"{layers} layers, {types} device types, {links} networks, {style}"
+
+
+def draw_fleet(rng: np.random.Generator) -> Fleet:
+    network, whole_ms = draw_network(rng), 10 ** rng.uniform(0.5, 4.0)  # on devices, about
+    unequal = rng.choice([0.1, 0.3, 0.8])  # how differently a machine takes to kinds of layers
+    server = layers_ms(rng, network, whole_ms / 10 ** rng.uniform(0.3, 2.0), unequal)
+    back = np.append(server[::-1].cumsum()[::-1] + rng.uniform(0.2, 8.0), 0.0)
+    fronts, links = [], []
+    for _ in range(rng.integers(1, 6)):
+        device = layers_ms(rng, network, whole_ms * 10 ** rng.uniform(-0.5, 0.5), unequal)
+        fronts.append(np.append(0.0, device.cumsum()))
+    for _ in range(rng.integers(1, 4)):
+        per_byte = whole_ms * 10 ** rng.uniform(-1.5, 0.7) / network.sizes[0]
+        sent = network.sizes * per_byte * (1.0 + 2.0 * SEGMENT / (network.sizes + SEGMENT))
+        links.append(np.where(network.sizes > 0.0, rng.uniform(0.3, 60.0) + sent, 0.0))
+    places = [(device, link) for device in range(len(fronts)) for link in range(len(links))]
+    chosen = rng.permutation(len(places))[:MOST_PLACES]
+    return Fleet(network, fronts, links, back, [places[each] for each in chosen])
 
 
 def draw_network(rng: np.random.Generator) -> Network:
@@ -98,7 +123,7 @@ def draw_network(rng: np.random.Generator) -> Network:
         sizes = 0.05 + rng.uniform(0.5, 2.0) * (2.0 * depth - 1.0) ** 2
     else:
         sizes = 0.3 + rng.uniform(0.7, 3.7) * depth
-    sizes = np.maximum(np.concatenate([[1.0], sizes]) * sent, 4.0).astype(int).astype(float)
+    sizes = np.floor(np.maximum(np.append(1.0, sizes) * sent, 4.0))
     sizes[-1] = 0.0
     kind = rng.choice(len(KINDS), layers, p=SHARES)
     macs = 10 ** rng.uniform(5.5, 9.0, layers) * np.where(kind == KINDS.index("other"), 0.01, 1.0)
@@ -116,22 +141,15 @@ def draw_style(rng: np.random.Generator) -> Style:
     )
 
 
-class Machine:
-    """What computes layers: by their work, or by what they read and write if that takes longer."""
-
-    def __init__(
-        self, rng: np.random.Generator, speed: float, unequal: float, launch_ms: float
-    ) -> None:
-        self._speed = speed * np.exp(rng.normal(0.0, unequal, len(KINDS)))  # MACs per millisecond
-        self._memory = speed * 10 ** rng.uniform(-1.3, 1.7)  # bytes per millisecond
-        self._launch_ms = rng.uniform(0.0, launch_ms)
-
-    def layers(self, network: Network) -> Array:
-        """(layers,) milliseconds."""
-        traffic = 4.0 * (network.sizes[:-1] + network.sizes[1:])
-        computed = network.macs / self._speed[network.kind]
-        took: Array = np.maximum(computed, traffic / self._memory) + self._launch_ms
-        return took
+def layers_ms(rng: np.random.Generator, network: Network, whole_ms: float, unequal: float) -> Array:
+    """(layers,) milliseconds of a machine that computes layers by their work, or by what they read
+    and write if that takes longer; `whole_ms` if all of them were limited by their work."""
+    effort = network.macs * np.exp(rng.normal(0.0, unequal, len(KINDS)))[network.kind]
+    traffic = network.sizes[:-1] + network.sizes[1:]
+    memory_ms = whole_ms * 10 ** rng.uniform(-1.5, 0.5)
+    took = np.maximum(whole_ms * effort / effort.sum(), memory_ms * traffic / traffic.sum())
+    result: Array = took + rng.uniform(0.0, LAUNCH_MS)
+    return result
 
 
 def header(style: Style) -> list[str]:
@@ -156,12 +174,12 @@ def columns(network: Network, style: Style) -> list[list[int]]:
     ]
 
 
-def measured(rng: np.random.Generator, style: Style, took: tuple[float, ...]) -> list[list[str]]:
+def measured(rng: np.random.Generator, style: Style, took: Array) -> list[list[str]]:
     """The rows of a point: front-end, link and server, as measured and written."""
     number = AVERAGED if style.averaged else style.samples
     shares = np.exp(rng.normal(0.0, style.noise, (number, 3)))
     far = rng.random((number, 3)) < style.outliers
-    rows = np.array(took) * shares * np.where(far, rng.uniform(2.0, 10.0, (number, 3)), 1.0)
+    rows = took * shares * np.where(far, rng.uniform(2.0, 10.0, (number, 3)), 1.0)
     if style.averaged:
         rows = rows.mean(axis=0, keepdims=True)
     return [[f"{each:.{style.digits}f}" for each in row] for row in rows]
