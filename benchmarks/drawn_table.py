@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cans.learning.arithmetic.arrays import Array
+from cans.learning.arithmetic.arrays import Array, IntArray
 
 KINDS = ("conv", "depthwise", "fc", "other")
 SHARES = (0.5, 0.2, 0.1, 0.2)  # of the layers
@@ -31,7 +31,7 @@ class Network:
 
     sizes: Array  # (points,) bytes; nothing crosses at the last point
     macs: Array  # (layers,)
-    kind: Array  # (layers,) index into KINDS
+    kind: IntArray  # (layers,) index into KINDS
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Fleet:
         return any(each[1:-1].min() < WORTH * min(each[0], each[-1]) for each in totals)
 
 
-def write_table(path: Path, seed: int) -> str:
+def write_table(path: Path, seed: int) -> tuple[str, Style]:
     """Draw a table, write it as a trace, and say what it is."""
     rng = np.random.default_rng(seed)
     while not (fleet := draw_fleet(rng)).is_worth_cutting:
@@ -89,7 +89,7 @@ def write_table(path: Path, seed: int) -> str:
                     start = [f"device{device}", f"network{link}", f"p{point}"]
                     writer.writerow([*start, *work[point], *row])
     layers, types, links = len(fleet.network.macs), len(fleet.fronts), len(fleet.links)
-    return f"{layers} layers, {types} device types, {links} networks, {style}"
+    return f"{layers} layers, {types} device types, {links} networks, {style}", style
 
 
 def draw_fleet(rng: np.random.Generator) -> Fleet:

@@ -1,6 +1,7 @@
 """Tables that were measured by somebody else: `cans` on any of them, beside its rivals.
 
-`TABLES` tables, drawn at random (`drawn_table.py`), with 1, 5, 25 and 100 devices. Per cent above
+`TABLES` tables, drawn at random (`drawn_table.py`), with 1, 5, 25 and 100 devices; apart from each
+other those in which some measurements took several times as long, and those without. Per cent above
 the oracle over all 400 inferences of each device, over the last 100 of them, and over the first
 five; each rival at the radius of 0, 1, 5, 10, 50, 150 and 500 ms that turned out best over the last
 ones: some of these tables are of seconds.
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import bent
-from benchmarks.bent import BEHIND_BAR, COLD, EARLY, FAR_BAR, LATE, NEAR_BAR, RIVALS
+from benchmarks.bent import BEHIND_BAR, COLD, EARLY, LATE, RIVALS
 from benchmarks.bent import SMALL_FLEET as SMALL
 from benchmarks.drawn_table import write_table
 from cans.learning.arithmetic.arrays import Array
@@ -30,6 +31,7 @@ TABLES = int(os.environ.get("TABLES", "60"))
 DEVICES = tuple(map(int, os.environ.get("TABLES_DEVICES", "1,5,25,100").split(",")))
 SEEDS_OF = {True: 10, False: 4}  # of small fleets, of which one run says little, and of others
 WINDOWS = ("all", "late", "first")
+LATEST = WINDOWS.index("late")
 
 
 def above(trace: Path, policy: str, devices: int, beta_ms: float = 50.0) -> Array:
@@ -55,14 +57,12 @@ def above(trace: Path, policy: str, devices: int, beta_ms: float = 50.0) -> Arra
 
 def run() -> dict[str, Any]:
     found: dict[str, str] = {}
-    shares: dict[int, dict[str, list[Array]]] = {
-        devices: {"cans": [], "best rival": []} for devices in DEVICES
-    }
-    above_bar, behind = dict.fromkeys(DEVICES, 0), dict.fromkeys(DEVICES, 0)
+    shares: dict[str, list[tuple[Array, Array]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(TABLES):
             trace = Path(folder) / f"{number}.csv"
-            drawn = write_table(trace, FIRST_SEED + number)
+            drawn, style = write_table(trace, FIRST_SEED + number)
+            kind = "with outliers" if style.outliers else "without outliers"
             for devices in DEVICES:
                 ours = above(trace, "cans", devices)
                 rivals = {
@@ -70,25 +70,29 @@ def run() -> dict[str, Any]:
                     for rival in RIVALS
                     for beta in RADII
                 }
-                best = min(rivals, key=lambda each: float(rivals[each][1]))
-                shares[devices]["cans"].append(ours)
-                shares[devices]["best rival"].append(rivals[best])
-                above_bar[devices] += ours[1] > (NEAR_BAR if devices <= SMALL else FAR_BAR)
-                behind[devices] += ours[1] > rivals[best][1] + BEHIND_BAR
-                found[f"{number} N={devices}: {drawn}"] = (
-                    f"{text(ours)}; {text(rivals[best])} by {best}"
-                )
-            print(number, drawn, found[f"{number} N={DEVICES[-1]}: {drawn}"], flush=True)
+                best = min(rivals, key=lambda each: float(rivals[each][LATEST]))
+                shares.setdefault(f"N={devices}, {kind}", []).append((ours, rivals[best]))
+                place = f"{number} N={devices}: {drawn}"
+                found[place] = f"{text(ours)}; {text(rivals[best])} by {best}"
+                print(place, found[place], flush=True)
     return {
         "per_cent_above_the_oracle": found,
-        "mean": {
-            f"N={devices}": {name: text(np.mean(each, axis=0)) for name, each in both.items()}
-            for devices, both in shares.items()
-        },
-        "above_the_bar_late": {f"N={devices}": int(each) for devices, each in above_bar.items()},
-        "behind_a_rival_late": {f"N={devices}": int(each) for devices, each in behind.items()},
+        "of_each_kind": {name: summary(each) for name, each in sorted(shares.items())},
         "tables": TABLES,
         "first_seed": FIRST_SEED,
+    }
+
+
+def summary(shares: list[tuple[Array, Array]]) -> dict[str, Any]:
+    """Means over some tables, and in how many of them `cans` is late."""
+    both = np.array(shares)
+    behind = both[:, 0, LATEST] - both[:, 1, LATEST]
+    return {
+        "tables": len(both),
+        "cans": text(both[:, 0].mean(axis=0)),
+        "best rival": text(both[:, 1].mean(axis=0)),
+        "above 1 % late": int((both[:, 0, LATEST] > 1.0).sum()),
+        f"more than {BEHIND_BAR} points behind the rival": int((behind > BEHIND_BAR).sum()),
     }
 
 

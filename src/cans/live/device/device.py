@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -16,11 +14,10 @@ from threading import Lock, RLock
 from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Self
-from weakref import WeakSet
 
 import numpy as np
 
-from cans.errors import DeadlineExceeded, InputError, RunError, Unreachable
+from cans.errors import DeadlineExceeded, InputError, Unreachable
 from cans.learning import DeviceIdentity
 from cans.learning.constraints import Constraints
 from cans.learning.grouping import AUTO
@@ -36,12 +33,13 @@ from cans.live.device.reporting.report import Report
 from cans.live.device.request import Requests
 from cans.live.device.round import Job
 from cans.live.device.servers.contact import Contact, Kept
-from cans.live.device.servers.route import BreakerSettings, Route
+from cans.live.device.servers.route import Route
 from cans.live.device.servers.session import Session
 from cans.live.device.start.enrolment import Enrolment
 from cans.live.device.start.handover import Handover
 from cans.live.device.start.moving import Mover
 from cans.live.device.start.offering import Offer
+from cans.live.device.start.open_devices import open_devices, unless_ending
 from cans.live.device.start.own_model import FirstWelcome, OwnModel
 from cans.live.device.start.startup import (
     WholeTimes,
@@ -63,7 +61,6 @@ from cans.live.wire.accuracy import AccuracyBudget
 from cans.live.wire.link import parse_servers
 from cans.live.wire.state import DeviceState
 from cans.live.wire.tls import ClientTls
-from cans.models.run import background
 from cans.models.run.runtime import RuntimeOptions
 
 
@@ -187,21 +184,19 @@ class Device:
         self._closing = Lock()
         self._one_closes = RLock()
         self._mover: Mover | None = None
-        self._route = Route(self.options.servers, _unlike_others(self._hooks.breaker))
+        # Devices that lost a server at the same moment must not all come back at the same moment.
+        patience = self._hooks.breaker.times(uniform(0.75, 1.25))
+        self._route = Route(self.options.servers, patience)
         self._workers = ThreadPoolExecutor(_MOST_IN_FLIGHT, thread_name_prefix="cans-request")
         self._file: StateFile | None = None
         self._writer: StateWriter | None = None
         self._agent: Agent | None = None
-        _starting.add(self)
         try:
-            self._start(model, progress)
-            _open.add(self)
-            _unless_ending()
+            with open_devices.starting(self, self._give_up_starting):
+                self._start(model, progress)
         except BaseException:
             self._let_go()
             raise
-        finally:
-            _starting.discard(self)
 
     # --- starting ---
 
@@ -222,9 +217,9 @@ class Device:
             self._contact.offer = Offer(
                 own.file, dict(options.shapes), progress, self._contact.allowance.allows
             )
-        _unless_ending()
+        unless_ending()
         welcome = first_welcome(self._contact, self._route, state.identity, own, options)
-        _unless_ending()
+        unless_ending()
         model = own.cut(self._contact, welcome, state, options, progress)
         with_own_floor(options.constraints, model)  # an error at the start, before any work
         if options.prepare:
@@ -235,7 +230,7 @@ class Device:
             self._mover = Mover(options, self._contact, named, self._measured, self._move_over)
         measured = self._measured(model)
         with self._closing:
-            _unless_ending()
+            unless_ending()
             self._live_with(model, state, measured, welcome)
 
     def _measured(self, model: SplitModel) -> WholeTimes:
@@ -288,6 +283,11 @@ class Device:
             self._hooks, Usage(model.executor, "front"), self._clock, work, own_run,
         )  # fmt: skip
         self._agent.start()
+
+    def _give_up_starting(self) -> None:
+        with self._closing:
+            if self._agent is None:
+                self._contact.close()
 
     # --- moving over to another model ---
 
@@ -431,7 +431,7 @@ class Device:
         agent = self._agent
         if agent is None:
             raise InputError("this device is closed")
-        if self not in _open:
+        if self not in open_devices:
             raise InputError("this device belongs to the process that forked this one; make one")
         return agent
 
@@ -462,10 +462,10 @@ class Device:
 
     def close(self) -> None:
         """Finish the inference that runs, keep what was learned, let go of everything."""
-        if self not in _open:
+        if self not in open_devices:
             return  # closed, or of the process that forked this one
         with self._one_closes:  # a second thread waits until the first has done it
-            if self in _open:
+            if self in open_devices:
                 self._let_go()
 
     def _let_go(self) -> None:
@@ -486,7 +486,7 @@ class Device:
         if self._file is not None:
             self._file.close()
             self._file = None
-        _open.discard(self)
+        open_devices.closed(self)
 
     def __enter__(self) -> Self:
         return self
@@ -502,46 +502,7 @@ class Device:
 
 _MOST_IN_FLIGHT = 32  # requests of one device at a time
 _MOST_HELD_UP = 1.0  # seconds that callers wait for others before a new model can take its place
-_starting: WeakSet[Device] = WeakSet()  # devices that a thread of this process makes just now
-_open: WeakSet[Device] = WeakSet()  # devices of this process that were not closed
-
-
-def _unless_ending() -> None:
-    """A device that starts while the program ends must not be left behind."""
-    if background.ending.is_set():
-        raise RunError("the program ends")
-
-
-def _close_all() -> None:
-    """A program may end without closing its devices; their threads must end before it does."""
-    background.ending.set()
-    for device in list(_starting):
-        with device._closing:
-            if device._agent is None:  # it waits for a server no longer, and gives up
-                device._contact.close()
-    for device in list(_open):
-        while device in _open:
-            try:
-                device.close()
-            except KeyboardInterrupt:
-                continue
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_open.clear)
-os.register_at_fork(after_in_child=_starting.clear)
-
 _LATE = "no answer in time, neither from the server nor from this device"
-
-
-def _unlike_others(settings: BreakerSettings) -> BreakerSettings:
-    """Devices that lost a server at the same moment must not all come back at the same moment."""
-    factor = uniform(0.75, 1.25)
-    return replace(
-        settings,
-        first_wait=settings.first_wait * factor,
-        longest_wait=settings.longest_wait * factor,
-    )
 
 
 def _default_base(source: object) -> Path:

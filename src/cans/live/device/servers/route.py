@@ -6,7 +6,7 @@ Pure: what happened and when comes in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,12 @@ class BreakerSettings:
     failures: int = 3  # in a row before it stops asking; a lost connection counts for all of them
     first_wait: float = 0.5  # seconds until the first try, doubling with each that fails
     longest_wait: float = 1.0  # a server that is back is found within so long, and a join
+
+    def times(self, factor: float) -> BreakerSettings:
+        """So many times as patient."""
+        return replace(
+            self, first_wait=self.first_wait * factor, longest_wait=self.longest_wait * factor
+        )
 
 
 class CircuitBreaker:
