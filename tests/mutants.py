@@ -2,11 +2,10 @@
 
     python tests/mutants.py [estimating] [--every 10]     (`make mutants`; not part of CI)
 
-A mutant is one operator, comparison, constant, call or branch of `observing.py`, `estimating.py`,
-`bending.py`, `scoring.py`, `nonnegative.py`, `pooling.py` or `viability.py` changed. Each meets the
-tests of its module, up to the first that fails, in a process of its own, forked from one that has
-imported everything: there the code of the functions is exchanged in place, so that whoever imported
-them by name has the mutant.
+A mutant is one operator, comparison, constant, call or branch of a module of `TESTS` changed, below
+`learning/arithmetic`. Each meets the tests of its module, up to the first that fails, in a process
+of its own, forked from one that has imported everything: there the code of the functions is
+exchanged in place, so that whoever imported them by name has the mutant.
 Prints the survivors; the exit code is 1 if fewer than 90 % are killed. Which survivors change
 nothing that can be seen is said in `docs/policy-cans.md`, section "Tests".
 """
@@ -30,8 +29,10 @@ from types import FunctionType, ModuleType
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
+ROOM = "cans.learning.arithmetic."
 PHYSICAL, VIABILITY = "tests/learning/test_physical.py", "tests/learning/test_viability.py"
-POOLING = "tests/learning/test_pooling.py"
+POOLING, DEVIATIONS = "tests/learning/test_pooling.py", "tests/learning/test_deviations.py"
+IDLE, PERSONAL = "tests/learning/test_idle.py", "tests/learning/test_personal.py"
 PICKS = "tests/learning/test_mutants.py::test_unchanged_it_equals_the_reference"
 TESTS = {  # in this order: the first ones kill most of them, and fast
     "observing": [PHYSICAL, PICKS],
@@ -41,6 +42,10 @@ TESTS = {  # in this order: the first ones kill most of them, and fast
     "nonnegative": [PHYSICAL, PICKS],
     "pooling": [POOLING, PHYSICAL, PICKS],
     "viability": [VIABILITY],
+    "idle": [IDLE, PICKS],
+    "by_choice.personal": [PERSONAL, PICKS],
+    "by_choice.barring": [DEVIATIONS, PICKS],
+    "by_choice.counts": [DEVIATIONS, PICKS],
 }
 BAR = 0.9
 PLUGINS = ("cacheprovider", "xdist", "faulthandler")
@@ -156,7 +161,7 @@ def survives(module: ModuleType, tree: ast.Module, seconds: int = 600) -> bool:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
                 install(module, tree)
-                outcome = pytest.main([*OPTIONS, *TESTS[module.__name__.split(".")[-1]]]) != 0
+                outcome = pytest.main([*OPTIONS, *TESTS[module.__name__.removeprefix(ROOM)]]) != 0
             except BaseException:
                 outcome = True
         os._exit(int(outcome))
@@ -180,7 +185,7 @@ def main() -> int:
     test_mutants.scenes()  # the reference's picks, which no mutant changes
     count, survivors = 0, []
     for name in given.modules or TESTS:
-        module = import_module(f"cans.learning.arithmetic.{name}")
+        module = import_module(ROOM + name)
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         assert survives(module, ast.parse(source)), "the tests fail without any mutant"
         for line, what, tree in islice(mutants(source), 0, None, given.every):

@@ -17,6 +17,7 @@ from cans.simulation.worlds.drift import Step, Steps
 from cans.simulation.worlds.named import make_world
 
 FLEET, SLOW_FROM, SLOW_UNTIL, END = 5, 500, 1_000, 2_000  # devices, and rounds
+SEGMENTS = [part.name for part in POLICIES["cans"].parts]
 SERVERS, FRONTS = (1.0, 1.0, 300.0), (20.0, 1.0, 1.0)
 
 
@@ -34,6 +35,42 @@ def test_work_that_the_model_has_none_of_does_not_count() -> None:
     rows = np.array([[0.0, 0.0], [0.6, 0.0], [1.0, 0.0]])
     assert idle.hardly_for_device(rows).tolist() == [True, False, False]
     assert idle.hardly_for_server(rows[::-1].copy()).tolist() == [False, False, True]
+    assert idle.hardly_for_device(np.array([[0.0], [0.5], [1.0]])).tolist() == [True, False, False]
+
+
+def test_an_idle_part_is_tried_soon_where_little_is_known_or_it_has_changed() -> None:
+    table = make_world("layered", "resnet50", 1).table
+    learner = DeviceLearner(table, POLICIES["cans"])
+    state, local = learner._state, table.local
+    every = POLICIES["cans"].probe_after_s
+    server = SEGMENTS.index("server")
+
+    def wanted(time: float) -> bool:
+        return learner.trials.wants_server_run(time, local, 0.0)
+
+    assert not wanted(every)
+    assert wanted(every + 0.1), "little is known"
+    state.synced[0, server, -2] = state.dimension[server] + state.young
+    assert not wanted(idle.SELDOM * every)
+    assert wanted(idle.SELDOM * every + 0.1)
+    state.epoch[0, server] = 1
+    assert wanted(every + 0.1), "it has changed, and may change back"
+    assert not learner.trials.wants_server_run(1e6, 0, 0.0), "the raw input says what it takes"
+
+
+def test_a_trial_of_the_server_goes_by_the_way_there_alone() -> None:
+    """What the server takes is what is in doubt."""
+    table = make_world("codecs", "resnet50", 1).table
+    learner = DeviceLearner(table, POLICIES["cans"])
+    state = learner._state
+    raw = np.flatnonzero(np.equal(table.point_of, 0) & state.physics.offered)
+    assert len(raw) > 1
+    server, link = SEGMENTS.index("server"), SEGMENTS.index("link")
+    state.mean[0] = 5.0
+    state.mean[0, link, raw[1]] = 4.0
+    state.mean[0, server, raw[1]] = 500.0
+    allowed = np.isin(np.arange(table.choices), raw)
+    assert idle.soonest_at_server(state, 0, server, allowed) == raw[1]
 
 
 def test_a_policy_without_physics_knows_real_work_too() -> None:
