@@ -22,6 +22,7 @@ from cans.learning.messages import DeviceIdentity
 from cans.learning.policies import ABLATIONS, POLICIES, Hyperparameters
 from cans.learning.statistics import SufficientStatistics
 from cans.simulation.run import Settings, play
+from cans.simulation.worlds.named import make_world
 from reference_cans import Row
 
 WORK = np.linspace(0.0, 1.0, 9)
@@ -734,3 +735,33 @@ def test_a_link_that_was_never_observed_does_not_keep_a_device_where_it_began(se
     record = play(alone, "reference", seed, alone.make_world())
     lost, taken = record.regret_ms[300:].sum(), record.expected_ms[300:].sum()
     assert lost < 0.05 * taken
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_how_long_a_server_hung_is_no_property_of_a_choice(hung: bool) -> None:
+    """One request in three waits until the server goes on; its caller was answered by the device.
+    Once it has stopped doing that, who went by the average would stay away for many minutes."""
+    learner = DeviceLearner(make_world("layered", "resnet50", 1).table, CANS)
+    edge, local, rng = EdgeAggregator(CANS), learner.table.local, np.random.default_rng(7)
+
+    def took(milliseconds: float) -> float:
+        return float(milliseconds * rng.lognormal(0.0, 0.05))
+
+    for upload in learner.join([(local, took(120.0)) for _ in range(5)]):
+        learner.adopt(edge.merge(upload))
+    for upload in learner.observe_probe([took(2.0), took(2.5)], tell=True):
+        learner.adopt(edge.merge(upload))
+    for time in range(180):
+        learner.get_ready()
+        here = time % 2 == 0
+        stops = time % 6 == 1
+        latencies = Latencies(took(120.0), None, None)
+        if not here:
+            latencies = Latencies(None, 900.0 if stops else took(3.0), took(1.0))
+        row = local if here else 0
+        for upload in learner.observe(row, latencies, float(time), hung=hung and stops):
+            learner.adopt(edge.merge(upload, float(time)))
+    learner.get_ready()
+    expected, _ = learner.part_predictions("link")
+    assert (expected[0] < 20.0) == hung
+    assert (learner.select().row != local) == hung

@@ -148,9 +148,10 @@ class DeviceLearner:
         return made if charge is None else self.crowd.charged(made, charge, context.load)
 
     def observe(
-        self, choice: Choice | int, latencies: Latencies, time: float = 0.0
+        self, choice: Choice | int, latencies: Latencies, time: float = 0.0, hung: bool = False
     ) -> tuple[Upload, ...]:
-        """Alg. 1 lines 7-9: learn from one round; returns the uploads that it triggers."""
+        """Alg. 1 lines 7-9: learn from one round; returns the uploads that it triggers. `hung`:
+        what the link took is how long the server hung."""
         for value in latencies:
             if value is not None and not -inf < value < inf:
                 raise ValueError(f"latencies must be finite numbers, not {latencies}")
@@ -163,7 +164,10 @@ class DeviceLearner:
             if latency is None:
                 continue
             if self._state.informative[part.number, index]:
-                part.observe(index, latency, time)
+                if hung and part.part.explains == ("link",):
+                    part.observe_hang(index, latency, time)
+                else:
+                    part.observe(index, latency, time)
             elif self._state.events[part.number]:
                 continue  # that its pool has grown meanwhile is no reason to tell of it
             heard.append(part)

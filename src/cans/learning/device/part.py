@@ -105,6 +105,15 @@ class PartLearner:
         else:
             linear.observe(state, 0, number, choice, latency)
 
+    def observe_hang(self, choice: int, latency: float, time: float) -> None:
+        """Take in what this part took while its server hung. That is no property of the choice: it
+        counts in the line, and as a sign of a change, and not in the average of the choice."""
+        if not self.state.physics.used:
+            self.observe(choice, latency, time)
+            return
+        self.state.heard[0, self.number] = max(time, self.state.heard[0, self.number])
+        self.accumulate(self.state.rows[self.number, choice], latency)
+
     def accumulate(self, x: Array, latency: float, choice: int = -1) -> None:
         """Take in what is no inference: a partial local run up to a choice, or a probe."""
         at_zero, per_ms = contributions(x)

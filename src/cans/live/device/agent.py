@@ -265,19 +265,19 @@ class Agent(Thread):
     def _learn_late(self, played: Round, pending: Pending[InferReply], end: float) -> None:
         if self._late.pop(id(played), None) is None:
             return  # the device was closing, and did not wait for it
-        server, measured = played.server, played.measured
+        server, measured, hung = played.server, played.measured, False
         assert server is not None
         assert played.asked is not None
         try:
             reply = pending.result()
-            measured = self._requests.late(played.asked, reply, end)
+            measured, hung = self._requests.late(played.asked, reply, end)
             played = replace(played, pools=reply.pools)
             self._session.answered(server, late=True)
         except CansError as error:
             self._session.never_answered(server, error)
-        self._observe(played, measured)
+        self._observe(played, measured, hung)
 
-    def _observe(self, played: Round, measured: Measured) -> None:
+    def _observe(self, played: Round, measured: Measured, hung: bool = False) -> None:
         self._usage.used(played.front)
         terms = self._experience.terms
         if played.choice is None or terms is None or not self._hooks.learning:
@@ -288,7 +288,7 @@ class Agent(Thread):
         if measured.waited_ms is not None and self._hooks.told_by_server:
             self._experience.observe_wait(played.choice, measured.waited_ms)
         latencies = self._hooks.stopwatch.latencies(played.choice, measured)
-        uploads = self._experience.observe(played.choice, latencies, self._clock.now())
+        uploads = self._experience.observe(played.choice, latencies, self._clock.now(), hung)
         if uploads and terms.delivery == "immediate":
             self._session.deliver()
 

@@ -153,19 +153,23 @@ class Experience:
         ):
             self.learner.use_rows(rows)
 
-    def observe(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
+    def observe(
+        self, choice: Choice, latencies: Latencies, time: float, hung: bool = False
+    ) -> tuple[Upload, ...]:
         """Learn from a round and commit it; the uploads it triggers may be sent then. A latency
         that cannot be believed is taken as one that was not measured."""
-        uploads = self._learn(choice, latencies, time)
+        uploads = self._learn(choice, latencies, time, hung)
         self.answered(lasting=bool(uploads))
         return uploads
 
-    def _learn(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
+    def _learn(
+        self, choice: Choice, latencies: Latencies, time: float, hung: bool = False
+    ) -> tuple[Upload, ...]:
         assert self.learner is not None
         believed = Latencies(*(ms if self._believes(ms) else None for ms in latencies))
         learned = any(ms is not None for ms in believed)
         self._state = replace(self._state, observations=self._state.observations + learned)
-        return self.learner.observe(choice, believed, time)
+        return self.learner.observe(choice, believed, time, hung)
 
     def observe_work(self, choice: Choice, latencies: Latencies, time: float) -> tuple[Upload, ...]:
         """Learn from work that was sent for the server's sake: no inference of the user's."""

@@ -306,10 +306,11 @@ class Requests:
             reply.pools, asked=asked,
         )  # fmt: skip
 
-    def late(self, asked: Asked, reply: InferReply, end: float) -> Measured:
-        """As `measure`, of a reply to what this device has answered by itself."""
+    def late(self, asked: Asked, reply: InferReply, end: float) -> tuple[Measured, bool]:
+        """As `measure`, of a reply to what this device has answered by itself; and whether its link
+        took as long as the server hung."""
         self._count(asked, reply, end, lost=True)
-        return self.measure(asked, reply, end)
+        return self.measure(asked, reply, end), self._remote_times.server_hangs
 
     def _count(self, asked: Asked, reply: InferReply, end: float, lost: bool = False) -> None:
         """Remember how long a reply took."""

@@ -205,11 +205,15 @@ class RemoteTimes:
         if typical:
             self._took.setdefault(row, deque(maxlen=self._window)).append((seconds, lost))
 
+    @property
+    def server_hangs(self) -> bool:
+        """Whether a reply that this device has beaten says how long the server hung, not how long a
+        choice takes: unless it beats most of them."""
+        return sum(self._lost) <= MOST * len(self._lost)
+
     def _counted(self, row: int) -> list[float]:
-        """Of a server that hung the reply says how long it hung, not how long a choice takes: what
-        this device has beaten counts only where it beats most."""
-        slower = sum(self._lost) > MOST * len(self._lost)
-        return sorted(each for each, lost in self._took.get(row, ()) if slower or not lost)
+        took, hangs = self._took.get(row, ()), self.server_hangs
+        return sorted(each for each, lost in took if not (hangs and lost))
 
     def usual(self, row: int) -> float:
         """Seconds that all but one of the last n took; of few, which may have been cold, half of
